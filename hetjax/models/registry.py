@@ -1,0 +1,251 @@
+"""The registry: how the sweep engine, the command line and :func:`evaluate` reach a model.
+
+A model is a pure function of one parameter point. It declares its axes (name, domain, unit,
+meaning) and its metrics (name, unit, meaning); everything else (broadcasting, batching,
+compiling, masking, storing) is written once, for all models.
+
+A user's own model is registered the same way, or named ``"package.module:ATTRIBUTE"``.
+"""
+
+import functools
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+PointFunction = Callable[[Mapping[str, Any], tuple[str, ...], Mapping[str, int]], tuple[dict[str, jax.Array], jax.Array]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One parameter of a model: its domain [low, high], unit and meaning.
+
+    ``shape``: an integer that gives array shapes (a number of servers): a Python int at trace time, or traced below a
+    static bound. ``integer``: only whole numbers are meaningful. ``default=None``: the axis must be given.
+    ``open_low``/``open_high``: the end itself is excluded. ``infinite``: infinity is legal too.
+    """
+
+    name: str
+    low: float
+    high: float
+    unit: str = "1"
+    meaning: str = ""
+    integer: bool = False
+    shape: bool = False
+    default: float | None = None
+    open_low: bool = False
+    open_high: bool = False
+    infinite: bool = False
+
+    def describe_domain(self) -> str:
+        """The domain as text, like ``[0, 1e7] or inf``."""
+        kind = "whole numbers in " if self.integer else ""
+        left, right = "(" if self.open_low else "[", ")" if self.open_high else "]"
+        return f"{kind}{left}{self.low:g}, {self.high:g}{right}" + (" or inf" if self.infinite else "")
+
+    def contains(self, value: float) -> bool:
+        """True if ``value`` lies in the domain."""
+        value = float(value)
+        if math.isnan(value):
+            return False
+        if value == math.inf:
+            return self.infinite or (self.high == math.inf and not self.open_high)
+        if self.integer and value != math.floor(value):
+            return False
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high else value <= self.high
+        return above and below
+
+    def check(self, value: float) -> None:
+        """Raises ValueError that names the axis, the value, the domain and the remedy."""
+        if not self.contains(value):
+            raise ValueError(f"{self.name} = {value!r} is outside its domain {self.describe_domain()}"
+                             f" ({self.meaning}); give a value inside it")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One result of a model. ``undefined_where``: in words, the legal points where it is NaN with status ok.
+
+    ``expensive``: not part of the default selection of a sweep. ``differentiable``: has gradients in the real axes.
+    """
+
+    name: str
+    unit: str = "1"
+    meaning: str = ""
+    undefined_where: str = ""
+    expensive: bool = False
+    differentiable: bool = True
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as the registry knows it.
+
+    ``point(values, metrics, bounds) -> (results, status)`` is pure and scalar: ``values`` maps every axis name to a
+    scalar (real axes: arrays of one floating dtype; shape axes: Python ints, or traced int32 scalars with their static upper
+    bound in ``bounds``), ``results`` maps each name in ``metrics`` to a scalar of that dtype, ``status`` is a uint8 code of
+    :class:`hetjax.result.Status`. It never raises for values and never gives NaN with status OK, except where the
+    metric says ``undefined_where``.
+
+    ``second_route(values, metrics) -> results``: the same by an independent method, on the host, for spot checks
+    (or None). ``golden``: a few points with known results, checked on the device before a sweep starts:
+    ``({"q": .5, ...}, {"mean_number": ..., ...})`` pairs. ``version`` changes whenever results change.
+    """
+
+    name: str
+    version: int
+    title: str
+    axes: tuple[Axis, ...]
+    metrics: tuple[Metric, ...]
+    point: PointFunction
+    second_route: Callable[[Mapping[str, float], tuple[str, ...]], dict[str, float]] | None = None
+    golden: tuple[tuple[dict[str, float], dict[str, float]], ...] = ()
+
+    def axis(self, name: str) -> Axis:
+        """The axis ``name``; ValueError lists the known ones."""
+        return _find(self.axes, name, f"axis of model {self.name!r}")
+
+    def metric(self, name: str) -> Metric:
+        """The metric ``name``; ValueError lists the known ones."""
+        return _find(self.metrics, name, f"metric of model {self.name!r}")
+
+
+def _find(items: Sequence[Any], name: str, what: str) -> Any:
+    for item in items:
+        if item.name == name:
+            return item
+    raise ValueError(f"{name!r} is no {what}; choose from {', '.join(item.name for item in items)}")
+
+
+_BUILTIN: dict[str, str] = {  # name -> module:attribute, imported when asked for
+    "stalling": "hetjax.models.stalling:MODEL",
+}
+_REGISTERED: dict[str, Model] = {}
+
+
+def register(model: Model) -> Model:
+    """Makes ``model`` known by its name in this process; returns it."""
+    if model.name in _BUILTIN:
+        raise ValueError(f"model name {model.name!r} is taken by a built-in model; choose another name")
+    _REGISTERED[model.name] = model
+    return model
+
+
+def model_names() -> tuple[str, ...]:
+    """The names of all built-in and registered models."""
+    return tuple(_BUILTIN) + tuple(_REGISTERED)
+
+
+def get_model(name: str | Model) -> Model:
+    """The model called ``name``: a built-in, a registered one, or ``"package.module:ATTRIBUTE"``."""
+    if isinstance(name, Model):
+        return name
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    target = _BUILTIN.get(name, name)
+    module_name, colon, attribute = target.partition(":")
+    if not colon:
+        raise ValueError(f"model {name!r} is unknown; choose from {', '.join(model_names())}"
+                         " or give 'package.module:ATTRIBUTE'")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"model {name!r} cannot be loaded: {error}") from error
+    if not isinstance(found, Model):
+        raise ValueError(f"model {name!r} is a {type(found).__name__}, not a hetjax Model")
+    return found
+
+
+class Evaluation(dict[str, Any]):
+    """The arrays of one evaluation by metric name, as items or attributes; ``status`` holds the codes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no result named {name!r}; there are {', '.join(self)}") from None
+
+
+jax.tree_util.register_pytree_node(
+    Evaluation, lambda e: (tuple(e.values()), tuple(e)), lambda names, leaves: Evaluation(zip(names, leaves, strict=True)))
+
+BATCH = 1024  # points a device batch: fits the cache; fixed, so that results do not depend on the grid around a point
+
+
+def evaluate(model: str | Model, /, *, metrics: Sequence[str] | None = None, **arrays: Any) -> Evaluation:
+    """Evaluates a model on numpy-like arrays that broadcast against each other.
+
+    ``arrays`` name the model's axes; axes with a default may be left out. Shape axes (like m, n) may be arrays as
+    well: equal values are compiled for, different ones run below a common bound, the largest value present or
+    ``max_<axis>=``; traced shape axes need that bound. Results have the broadcast shape, in float64 if 64-bit is on
+    (float32 arrays stay float32). Values outside the domain raise nothing: see ``status``.
+
+    >>> import hetjax
+    >>> out = hetjax.evaluate("stalling", q=[0.5, 0.7], r=10.0, K=3, M=5, m=2, n=2, metrics=["mean_number"])
+    >>> out["mean_number"].shape
+    (2,)
+    """
+    found = get_model(model)
+    bounds = {a.name: int(arrays.pop(f"max_{a.name}")) for a in found.axes if a.shape and f"max_{a.name}" in arrays}
+    for name in arrays:
+        found.axis(name)
+    for axis in found.axes:
+        if axis.name not in arrays:
+            if axis.default is None:
+                raise ValueError(f"axis {axis.name!r} of model {found.name!r} is missing ({axis.meaning}); give {axis.name}=...")
+            arrays[axis.name] = axis.default
+    chosen = tuple(metrics) if metrics is not None else tuple(m.name for m in found.metrics if not m.expensive)
+    for name in chosen:
+        found.metric(name)
+    dtype = jnp.result_type(*[a for a in arrays.values() if jnp.issubdtype(jnp.result_type(a), jnp.floating)], 0.0) \
+        if any(hasattr(a, "dtype") for a in arrays.values()) else jnp.result_type(float)
+    static: dict[str, int] = {}
+    traced: dict[str, Any] = {}
+    for axis in found.axes:
+        value = arrays[axis.name]
+        if not axis.shape:
+            traced[axis.name] = jnp.asarray(value).astype(dtype)
+        elif isinstance(value, jax.core.Tracer):
+            if axis.name not in bounds:
+                raise ValueError(f"axis {axis.name!r} is traced and gives array shapes; say how large it can be with max_{axis.name}=...")
+            traced[axis.name] = value.astype(jnp.int32)
+        else:
+            whole = np.asarray(value)
+            if not np.all(np.equal(np.mod(whole, 1), 0)):
+                raise ValueError(f"{axis.name} must hold whole numbers, got {value!r}")
+            if axis.name not in bounds and whole.size and np.all(whole == whole.flat[0]):
+                static[axis.name] = int(whole.flat[0])
+                traced[axis.name] = jnp.zeros(whole.shape, jnp.int32)  # keeps its share in the broadcast shape
+            else:
+                largest = int(whole.max(initial=0))
+                if largest > bounds.setdefault(axis.name, largest):
+                    raise ValueError(f"{axis.name} = {largest} exceeds max_{axis.name} = {bounds[axis.name]}; raise the bound")
+                traced[axis.name] = jnp.asarray(whole, jnp.int32)
+    shape = jnp.broadcast_shapes(*(v.shape for v in traced.values()))
+    flat = {name: jnp.broadcast_to(v, shape).reshape(-1) for name, v in traced.items() if name not in static}
+    run = _batched(found, chosen, tuple(sorted(static.items())), tuple(sorted(bounds.items())))
+    results, status = run(flat)
+    out = Evaluation({name: results[name].reshape(shape) for name in chosen})
+    out["status"] = status.reshape(shape)
+    return out
+
+
+@functools.lru_cache(maxsize=256)
+def _batched(model: Model, metrics: tuple[str, ...], static: tuple[tuple[str, int], ...],
+             bounds: tuple[tuple[str, int], ...]) -> Callable[..., Any]:
+    def point(values: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], jax.Array]:
+        return model.point({**values, **dict(static)}, metrics, dict(bounds))
+
+    def run(flat: dict[str, jax.Array]) -> Any:
+        size = next(iter(flat.values())).shape[0]
+        if size <= BATCH:
+            return jax.vmap(point)(flat)
+        return jax.lax.map(point, flat, batch_size=BATCH)
+
+    return jax.jit(run)

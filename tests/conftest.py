@@ -1,0 +1,22 @@
+import json
+from pathlib import Path
+
+import jax
+import pytest
+from hypothesis import HealthCheck, settings
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+settings.register_profile("hetjax", deadline=None, derandomize=True, print_blob=True,
+                          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+settings.load_profile("hetjax")
+
+REFERENCE = Path(__file__).parent / "reference"
+
+
+@pytest.fixture(scope="session")
+def reference():
+    """reference("stalling") -> the parsed table tests/reference/stalling.json; a missing table fails the test."""
+    return lambda name: json.loads((REFERENCE / f"{name}.json").read_text())
