@@ -59,7 +59,7 @@ OPTIMUM_STATUS_MEANINGS: dict[int, str] = {
 
 
 class Solution(NamedTuple):
-    """A solver's answer: ``value`` (any pytree), ``status`` (uint8 code of :class:`Status`), ``residual``, ``iterations``."""
+    """A solver's answer: ``value`` (any pytree), ``status`` (uint8, :class:`Status`), ``residual``, ``iterations``."""
 
     value: Any
     status: jax.Array
@@ -79,6 +79,7 @@ def raise_if_failed(solution: Solution) -> Solution:
     codes, counts = np.unique(np.asarray(solution.status), return_counts=True)
     failed = {int(c): int(k) for c, k in zip(codes, counts, strict=True) if c != Status.OK}
     if failed:
-        words = "; ".join(f"{count} of {counts.sum()} points: {STATUS_MEANINGS[code]}" for code, count in failed.items())
+        total = counts.sum()
+        words = "; ".join(f"{count} of {total} points: {STATUS_MEANINGS[code]}" for code, count in failed.items())
         raise SolverError(f"{words} (look at solution.status for where)")
     return solution
