@@ -2,7 +2,7 @@
 
 MAP(D0, D1): D1_ij is the rate of an arrival with a change of phase from i to j (i = j allowed), D0_ij (i != j) of a
 change without one; D0 + D1 is a generator. With gamma its stationary law the arrival rate is lambda = gamma D1 1. The
-phases at arrivals form the chain P = M D1, M = (-D0)^-1, with stationary law gamma D1 / lambda. Rates are per unit time.
+phases at arrivals form the chain P = M D1, M = (-D0)^-1, with stationary law gamma D1 / lambda. Rates per unit time.
 """
 
 import math
