@@ -124,6 +124,7 @@ def _find(items: Sequence[Any], name: str, what: str) -> Any:
 
 
 _BUILTIN: dict[str, str] = {  # name -> module:attribute, imported when asked for
+    "overflow": "hetjax.models.overflow:MODEL",
     "stalling": "hetjax.models.stalling:MODEL",
 }
 _REGISTERED: dict[str, Model] = {}
