@@ -169,8 +169,8 @@ def metrics(params: Params, costs: Costs | None = None) -> Metrics:
     Relative loss reduction (fewer losses altogether) holds iff its margin sum_t lambda_t loss_reduction_t (customers
     per unit time) is positive. ``absolute_loss_reduction``, ``relative_loss_reduction``: 1 where they hold, else 0.
 
-    Costs. The definition is this project's own, the paper's may differ: with loss costs cl_t and overflow costs co_t per
-    customer,
+    Costs. The definition is this project's own, the paper's may differ: with loss costs cl_t and overflow costs co_t
+    per customer,
 
         cost_rate                   = sum_t cl_t lambda_t P_loss + co_t o_t
         cost_rate_without_overflow  = sum_t cl_t lambda_t rho_t/(1+rho_t)

@@ -36,15 +36,15 @@ COST_AXES = (
 )
 
 
-def _pytree[_Class](cls: type[_Class]) -> type[_Class]:
+def _pytree[Class](cls: type[Class]) -> type[Class]:
     """Registers a dataclass all of whose fields are leaves. Rebuilding skips the checks of the constructor, as
     transformations pass placeholders."""
     names = tuple(field.name for field in fields(cls))  # type: ignore[arg-type]
 
-    def flatten(instance: _Class) -> tuple[tuple[tuple[Any, Any], ...], None]:
+    def flatten(instance: Class) -> tuple[tuple[tuple[Any, Any], ...], None]:
         return tuple((jax.tree_util.GetAttrKey(name), getattr(instance, name)) for name in names), None
 
-    def unflatten(_: None, leaves: Any) -> _Class:
+    def unflatten(_: None, leaves: Any) -> Class:
         instance = object.__new__(cls)
         for name, leaf in zip(names, leaves, strict=True):
             object.__setattr__(instance, name, leaf)
