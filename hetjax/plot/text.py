@@ -1,0 +1,57 @@
+"""Axis labels, values and symbols as text."""
+
+import re
+import textwrap
+from typing import Any
+
+import numpy as np
+
+_GREEK = {"lam": "lambda", "lambda": "lambda", "rho": "rho", "mu": "mu", "mu1": "mu_1", "mu2": "mu_2", "alpha": "alpha",
+          "beta": "beta", "gamma": "gamma", "sigma": "sigma", "tau": "tau", "theta": "theta", "arrival_rate": "lambda"}
+
+
+def value_text(value: Any) -> str:
+    """A number as short text: 4 digits, integers whole, infinity as a sign."""
+    if isinstance(value, (np.integer, int)):
+        return str(int(value))
+    if isinstance(value, (np.floating, float)):
+        return "∞" if np.isposinf(value) else f"{float(value):.4g}"
+    return str(value)
+
+
+def capital(text: str) -> str:
+    """``text`` with its first letter in upper case, unless that letter is a symbol standing alone."""
+    return text if len(text) < 2 or not text[1].islower() else text[0].upper() + text[1:]
+
+
+def symbol(array: Any) -> str:
+    """The mathematical symbol of an axis or metric: its ``symbol`` attribute, or made from its name; empty if none."""
+    if "symbol" in array.attrs:
+        return f"${array.attrs['symbol']}$"
+    name = str(array.name)
+    if name in _GREEK:
+        return rf"$\{_GREEK[name]}$"
+    if re.fullmatch(r"[A-Za-z]\d*", name):
+        return f"${name[0]}_{{{name[1:]}}}$" if name[1:] else f"${name}$"
+    gradient = re.fullmatch(r"d_(.+)__d_(.+)", name)
+    if gradient:
+        return rf"$\partial$ {gradient[1].replace('_', ' ')} / $\partial {gradient[2]}$"
+    return ""
+
+
+def long_name(array: Any) -> str:
+    """What an axis or metric is, in words."""
+    return str(array.attrs.get("long_name") or str(array.name).replace("_", " "))
+
+
+def axis_label(array: Any, given: str | None = None, inches: float = 4.0) -> str:
+    """``Words, $symbol$ (unit)``, wrapped to ``inches``; of a long name the part before a comma, bracket or colon."""
+    if given is not None:
+        return given
+    sign, unit = symbol(array), array.attrs.get("units", "1")
+    words = sign if sign.startswith("$\\partial") else capital(re.split(r", | \(|: |; ", long_name(array))[0])
+    if sign and sign != words:
+        words += f", {sign}"
+    if unit not in ("1", ""):
+        words += f" ({unit})"
+    return "\n".join(textwrap.wrap(words, max(16, int(inches / 0.075)), break_long_words=False))
