@@ -10,6 +10,7 @@ import xarray as xr
 from hetjax.plot import check_figures, draw, plot_all, plot_sweep
 from hetjax.plot.maps import cell_edges, colour_scale
 from hetjax.plot.style import DASHES, hue_colours
+from hetjax.plot.text import axis_label
 from hetjax.plot.view import best_index
 
 Q, R, K = np.linspace(0.1, 0.9, 17), np.array([2.0, 5.0, 20.0]), np.arange(15)
@@ -382,3 +383,14 @@ def test_pyplot_and_heavy_packages_stay_unloaded():
               "print('matplotlib' in before, 'jax' in before, 'matplotlib.pyplot' in sys.modules)")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False", "False"]
+
+
+def test_labels_are_wrapped_between_words_only():
+    def label(name, attrs, inches):
+        return axis_label(xr.DataArray(np.zeros(1), name=name, attrs=attrs), inches=inches)
+
+    places = {"long_name": "places in the stalling buffer", "units": "customers"}
+    assert label("K", places, 1.2) == "Places in the\nstalling\nbuffer, $K$\n(customers)"
+    assert label("K", places, 4.0) == "Places in the stalling buffer, $K$ (customers)"
+    assert label("d_mean_number__d_q", {"units": "1"}, 1.9) == r"$\partial$(mean number) / $\partial q$"
+    assert label("mu1", {"long_name": "rate (of one)", "units": "1/h"}, 4.0) == r"Rate, $\mu_1$ (1/h)"

@@ -24,7 +24,7 @@ def draw_view(view: View) -> Any:
         size = view.options.size or _size(view, rows, columns)
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
-        alike = view.kind == "map" or len(view.metrics) == 1
+        alike = view.kind == "map" or (len(view.metrics) == 1 and not view.options.own_scale)
         axes = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=alike).flat)
         for empty in axes[len(panels):]:
             empty.remove()
@@ -55,7 +55,8 @@ def _panels(view: View) -> list[Panel]:
     for metric in view.metrics:
         for index in np.ndindex(*counts):
             where = dict(zip(view.facets, map(int, index), strict=True))
-            words = [f"{symbol(view.data[f]) or f} = {view.texts(f)[i]}" for f, i in where.items()]
+            words = [view.texts(f)[i] if view.data[f].attrs.get("_counted") else
+                     f"{symbol(view.data[f]) or f} = {view.texts(f)[i]}" for f, i in where.items()]
             panels.append((metric, where, ", ".join(words)))
     return panels
 
@@ -155,7 +156,7 @@ def _finish(view: View, axes: list[Any], columns: int, inches: tuple[float, floa
             if letter in options.log:
                 getattr(ax, f"set_{letter}scale")("log")
             elif name is not None and np.issubdtype(view.values(name).dtype, np.integer):
-                axis.set_major_locator(MaxNLocator(integer=True))
+                axis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
             if letter in options.limits:
                 getattr(ax, f"set_{letter}lim")(*options.limits[letter])
         if i + columns >= len(axes):
@@ -164,7 +165,7 @@ def _finish(view: View, axes: list[Any], columns: int, inches: tuple[float, floa
         if view.kind == "map" and i % columns == 0:
             ax.set_ylabel(axis_label(view.data[view.y], options.labels.get("y"), inches[1]))
         if view.kind == "lines":
-            if len(view.metrics) == 1 and i % columns:
+            if len(view.metrics) == 1 and i % columns:  # the label stands beside the first panel of the row
                 ax.set_ylabel("")
             ax.set_xmargin(0.02)
 

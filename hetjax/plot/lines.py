@@ -32,7 +32,7 @@ def look_of(view: View) -> Look:
     x = view.values(str(view.x)).astype(float)
     hues = view.texts(view.hue) if view.hue else [""]
     styles = view.texts(view.style) if view.style else [""]
-    ordered = view.hue is not None and not view.data[view.hue].attrs.get("_counted") and not view.options.names
+    ordered = view.hue is not None and not view.data[view.hue].attrs.get("_counted")
     steps = np.diff(x)
     joined = bool(np.all(steps > 0) or np.all(steps < 0))
     few = x.size <= (31 if np.issubdtype(view.values(str(view.x)).dtype, np.integer) else 12)

@@ -40,6 +40,8 @@ def colour_scale(values: np.ndarray, logarithmic: bool, limits: tuple[float, ...
 def draw_map(view: View, array: Any, contoured: list[tuple[Any, dict[str, Any]]], norm: Any, colours: str,
              axes: Any) -> Any:
     """One panel; ``contoured``: the arrays of ``contours`` in the same panel. Flagged points stay hatched."""
+    from matplotlib.colors import LogNorm
+
     options = view.options
     logs = ["x" in options.log, "y" in options.log]
     x, y = view.values(str(view.x)), view.values(str(view.y))
@@ -48,19 +50,23 @@ def draw_map(view: View, array: Any, contoured: list[tuple[Any, dict[str, Any]]]
             raise refuse("x" if name == view.x else "y", name, "has no two or more ascending values, as a map needs")
     z = array.transpose(view.y, view.x).values
     axes.patch.set(**FLAGGED)
-    mesh = axes.pcolormesh(cell_edges(x, logs[0]), cell_edges(y, logs[1]), np.ma.masked_invalid(z), norm=norm,
+    # a log norm would leave values <= 0 uncoloured, like flagged ones; they belong below the scale
+    shown = np.where(z <= 0, np.nextafter(norm.vmin, 0), z) if isinstance(norm, LogNorm) else z
+    mesh = axes.pcolormesh(cell_edges(x, logs[0]), cell_edges(y, logs[1]), np.ma.masked_invalid(shown), norm=norm,
                            cmap=colours, rasterized=True, zorder=1)
     for other, contour in contoured:
-        _draw_contours(view, x, y, other.transpose(view.y, view.x).values, contour, axes)
+        _draw_contours(view, x, y, other.transpose(view.y, view.x), contour, axes)
     if options.optimum:
         best = [best_index(column, y, rounding_scale(array)) for column in z.T]
         steps = "steps-mid" if np.issubdtype(y.dtype, np.integer) and x.size > 40 else "default"
-        axes.plot(x, [y[i] if i >= 0 else np.nan for i in best], color="white", linewidth=2.6, zorder=4,
-                  drawstyle=steps, path_effects=_halo("0.1", 4.2), gid="optimum")
+        axes.plot(x, [y[i] if i >= 0 else np.nan for i in best], color="white", linewidth=2.0, zorder=4,
+                  drawstyle=steps, path_effects=_halo("0.1", 3.6), gid="optimum")
     return mesh
 
 
-def _draw_contours(view: View, x: np.ndarray, y: np.ndarray, z: np.ndarray, contour: dict[str, Any], axes: Any) -> None:
+def _draw_contours(view: View, x: np.ndarray, y: np.ndarray, array: Any, contour: dict[str, Any], axes: Any) -> None:
+    z = array.values
+    unit = " %" if array.attrs.get("units") == "%" else ""
     finite = z[np.isfinite(z)]
     if not finite.size:
         return
@@ -73,7 +79,7 @@ def _draw_contours(view: View, x: np.ndarray, y: np.ndarray, z: np.ndarray, cont
     lines = axes.contour(x, y, np.ma.masked_invalid(z), levels=inside, colors="white", linewidths=1.3, zorder=3,
                          linestyles=["--" if v < 0 else "-" for v in inside])
     lines.set_path_effects(_halo("0.1", 2.4))
-    texts = axes.clabel(lines, fmt=lambda v: _level_text(v), fontsize=8, colors="white", inline_spacing=6)
+    texts = axes.clabel(lines, fmt=lambda v: _level_text(v) + unit, fontsize=8, colors="white", inline_spacing=6)
     for text in texts:
         text.set_path_effects(_halo("0.1", 2.4))
 
@@ -108,7 +114,7 @@ def map_handles(view: View, flagged: str) -> list[Any]:
 
     handles: list[Any] = []
     thin: dict[str, Any] = {"color": "white", "linewidth": 1.3, "path_effects": _halo("0.1", 2.4)}
-    thick: dict[str, Any] = {"color": "white", "linewidth": 2.6, "path_effects": _halo("0.1", 4.2)}
+    thick: dict[str, Any] = {"color": "white", "linewidth": 2.0, "path_effects": _halo("0.1", 3.6)}
     for contour in view.options.contours:
         words = contour.get("label") or (long_name(view.data[contour["of"]]) if "of" in contour else "")
         if words:

@@ -31,6 +31,7 @@ reference  tables { x, y, label, panel }: a point; with x or y alone a line acro
 printed    table: { METRIC = value }, a column of values to compare with
 log        which of "x", "y", "z" are logarithmic
 limits     { x | y | z = [low, high] }
+own_scale  true: lines of one metric in several panels have a y scale each
 title, labels = { x | y | z | hue | style = "..." }, names = [text of each hue value], size = [width, height] in inches
 note       false leaves out the line that states the axes held fixed and what is hatched
 ========== =========================================================================================================
@@ -68,6 +69,7 @@ class FigureOptions:
     reference: tuple[dict[str, Any], ...] = ()
     printed: dict[str, Any] = field(default_factory=dict)
     log: tuple[str, ...] = ()
+    own_scale: bool = False
     limits: dict[str, Any] = field(default_factory=dict)
     title: str | None = None
     labels: dict[str, str] = field(default_factory=dict)
@@ -129,7 +131,7 @@ def parse_figure(table: Mapping[str, Any] | None, axes: Collection[str], metrics
         _member("z", name, metrics, "metric")
     if "of" in given:
         _member("of", given["of"], metrics, "metric")
-    for key in ("optimum", "markers", "note"):
+    for key in ("optimum", "markers", "note", "own_scale"):
         if key in given and not isinstance(given[key], bool):
             raise refuse(key, given[key], "is neither true nor false")
     if "below" in given:

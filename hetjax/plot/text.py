@@ -35,7 +35,7 @@ def symbol(array: Any) -> str:
         return f"${name[0]}_{{{name[1:]}}}$" if name[1:] else f"${name}$"
     gradient = re.fullmatch(r"d_(.+)__d_(.+)", name)
     if gradient:
-        return rf"$\partial$ {gradient[1].replace('_', ' ')} / $\partial {gradient[2]}$"
+        return rf"$\partial$({gradient[1].replace('_', ' ')}) / $\partial {gradient[2]}$"
     return ""
 
 
@@ -54,4 +54,18 @@ def axis_label(array: Any, given: str | None = None, inches: float = 4.0) -> str
         words += f", {sign}"
     if unit not in ("1", ""):
         words += f" ({unit})"
-    return "\n".join(textwrap.wrap(words, max(16, int(inches / 0.075)), break_long_words=False))
+    return _wrapped(words, max(16, int(inches / 0.075)))
+
+
+def _wrapped(words: str, width: int) -> str:
+    """``words`` in lines of ``width`` characters; a formula is never broken and counts as long as it looks."""
+    formulas = re.findall(r"\$[^$]*\$", words)
+    marked = words
+    for i, formula in enumerate(formulas):
+        seen = len(re.sub(r"\\[a-z]+", "x", re.sub(r"[{}_^$ ]", "", formula)))
+        marked = marked.replace(formula, chr(0xE000 + i) * seen, 1)
+    glued = re.sub(r",? (?=[\uE000-\uF8FF])|(?<=[\uE000-\uF8FF]) / | / ", lambda m: m[0].replace(" ", "\0"), marked)
+    lines = "\n".join(textwrap.wrap(glued, width, break_long_words=False)).replace("\0", " ")
+    for i, formula in enumerate(formulas):
+        lines = re.sub(f"{chr(0xE000 + i)}+", lambda _, f=formula: f, lines)
+    return lines

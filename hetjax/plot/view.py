@@ -227,7 +227,7 @@ def _searched(dataset: Any, options: FigureOptions) -> tuple[Any, tuple[str, ...
         any_good, index = good.any(over), good.argmax(over)
         name = f"least_{over}"
     found = any_good.copy(data=np.where(any_good, values.astype(float)[index.astype(int)], np.nan))
-    found.attrs = {"units": dataset[over].attrs.get("units", "1"), "long_name": words}
+    found.attrs = {"units": dataset[over].attrs.get("units", "1"), "long_name": words, "_last": value_text(values[-1])}
     kept = [n for n in dataset.data_vars if over not in dataset[n].dims]
     return dataset[kept].drop_vars(over, errors="ignore").assign({name: found}), (name,)
 
@@ -328,7 +328,7 @@ def flag_words(view: View, metric: str) -> str:
     if view.options.kind == "optimum":
         return "flat, or beyond the sweep"
     if view.options.kind == "least":
-        return "none in the sweep"
+        return f"none up to {array.attrs['_last']}"
     if "status" not in view.data:
         return "undefined"
     codes = np.unique(view.data["status"].where(missing, 0).values.astype(int))
