@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from hetjax.models.stalling.phase_laws import first_passage_up, geometric_compound, product, starting_law
+from hetjax.numerics.logarithm import log
 
 DIGITS = 24  # binary digits of K, for K up to 1e7
 
@@ -41,11 +42,6 @@ class _Ruin(NamedTuple):
     back_down: jax.Array  # 1 - up
     down: jax.Array  # enters at the top, leaves at the bottom
     back_up: jax.Array  # 1 - down
-
-
-def log_load(q: jax.Array) -> jax.Array:
-    """log q, relatively accurate at q near 1."""
-    return jnp.where(q > 0.5, jnp.log1p(jnp.where(q > 0.5, q - 1, 0)), jnp.log(q))
 
 
 def fast_levels(up: jax.Array, slow: jax.Array, m: Any, n: Any, size: int, max_m: int) -> Passages:
@@ -68,9 +64,9 @@ def _ruin(q: jax.Array, power: jax.Array, terms: jax.Array) -> _Ruin:
     more = 1 + x * terms
     likely, unlikely = 1 / more, power / more
     rest_of_likely, rest_of_unlikely = x * terms / more, terms / more
-    pick = partial(jnp.where, q <= 1)
-    return _Ruin(pick(unlikely, likely), pick(rest_of_unlikely, rest_of_likely),
-                 pick(likely, unlikely), pick(rest_of_likely, rest_of_unlikely))
+    light = q <= 1
+    return _Ruin(jnp.where(light, unlikely, likely), jnp.where(light, rest_of_unlikely, rest_of_likely),
+                 jnp.where(light, likely, unlikely), jnp.where(light, rest_of_likely, rest_of_unlikely))
 
 
 def _stack(below: Passages, through: jax.Array, back: jax.Array, ruin: _Ruin, n: Any) -> Passages:
@@ -99,7 +95,7 @@ def passages(q: jax.Array, r: jax.Array, K: jax.Array, m: Any, n: Any, *, max_m:
     one = jnp.ones((), q.dtype)
     up, slow = q * jnp.asarray(m).astype(q.dtype), 1 / r
     digits = K.astype(jnp.int32)
-    step = jnp.where(q <= 1, log_load(q), -log_load(q))
+    step = jnp.where(q <= 1, log(q), -log(q))
     single = first_passage_up(starting_law(n, size, q.dtype), up + jnp.asarray(m).astype(q.dtype), 0 * one, slow, n)
 
     def grow(state: tuple[Passages, jax.Array, jax.Array, jax.Array], digit: jax.Array) -> tuple[Any, None]:
