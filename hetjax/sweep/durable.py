@@ -1,0 +1,63 @@
+"""Files that survive a power cut: written aside, flushed to the disk, then renamed, then the folder flushed."""
+
+import os
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def sync_file(path: str | os.PathLike[str]) -> None:
+    """Flushes a file, or a folder's list of names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folders(below: Path, root: Path) -> None:
+    """Flushes the folder ``below`` and its parents up to ``root``, in which new names may have appeared."""
+    folder = below
+    while folder != root:
+        sync_file(folder)
+        folder = folder.parent
+    sync_file(root)
+
+
+def sync_tree(root: Path) -> None:
+    """Flushes everything below ``root``."""
+    for folder, _, files in os.walk(root):
+        for name in files:
+            sync_file(os.path.join(folder, name))
+        sync_file(folder)
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Replaces the file at ``path`` in one step: readers see the old text or the new one, also after a power cut."""
+    aside = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+    aside.write_text(text, encoding="utf-8")
+    sync_file(aside)
+    aside.replace(path)
+    sync_file(path.parent)
+
+
+def remove_partials(roots: Iterable[Path]) -> int:
+    """Deletes the half-written files that a killed run left; returns how many. Only for the holder of the lock."""
+    count = 0
+    for root in roots:
+        for folder, _, files in os.walk(root):
+            for name in files:
+                if name.endswith(".partial"):
+                    os.unlink(os.path.join(folder, name))
+                    count += 1
+    return count
+
+
+def probe_writable(folder: Path) -> None:
+    """Writes, flushes and deletes a small file in ``folder``; OSError if that cannot be done."""
+    probe = folder / f"probe.{uuid.uuid4().hex}.partial"
+    try:
+        probe.write_bytes(b"probe")
+        sync_file(probe)
+    finally:
+        probe.unlink(missing_ok=True)

@@ -1,0 +1,334 @@
+"""What to compute: the specification of a sweep, as frozen dataclasses and as a TOML file.
+
+A specification is independent of how it is run (block shape, devices, paths). Its grid is the outer product of its
+dimensions: one for each axis, but one for all members of a ``[zip]`` group. Integers stay integers.
+"""
+
+import json
+import math
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Context, Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hetjax.sweep.errors import SpecError, nearest, show
+from hetjax.sweep.expressions import CONSTANTS, FUNCTIONS, Expression, parse_expression
+
+TABLES = ("sweep", "axes", "zip", "derived", "const", "plot")
+SWEEP_KEYS = ("model", "version", "title", "metrics", "grad", "dtype", "inner_batch", "block_points")
+AXIS_FORMS = ("linspace", "geom", "values", "range")
+MAX_AXIS = 10_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class GridAxis:
+    """One axis: its 1-D ``values`` (int64 or float64, read-only), and how the grid uses it.
+
+    ``static``: a compile for each value rather than a masked bound. ``where``: a condition that leaves points out.
+    """
+
+    name: str
+    values: np.ndarray
+    static: bool = False
+    where: Expression | None = None
+
+    @property
+    def integer(self) -> bool:
+        """True if the values are whole numbers kept as int64."""
+        return self.values.dtype.kind == "i"
+
+
+@dataclass(frozen=True, eq=False)
+class Dim:
+    """One dimension of the grid: its name, length and the axes that run along it."""
+
+    name: str
+    size: int
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Spec:
+    """A checked specification; make it with :meth:`from_dict` or :func:`read_spec`."""
+
+    model: str
+    metrics: tuple[str, ...]
+    axes: tuple[GridAxis, ...]
+    dims: tuple[Dim, ...]
+    grad_of: tuple[str, ...] = ()
+    grad_wrt: tuple[str, ...] = ()
+    derived: Mapping[str, Expression] = field(default_factory=dict)  # in the order of evaluation
+    const: Mapping[str, int | float] = field(default_factory=dict)
+    dtype: str = "float64"
+    title: str = ""
+    version: int | None = None
+    inner_batch: int | None = None
+    block_points: int | None = None
+    plot: Any = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The grid's shape."""
+        return tuple(dim.size for dim in self.dims)
+
+    @property
+    def points(self) -> int:
+        """The number of grid points."""
+        return math.prod(self.shape)
+
+    def axis(self, name: str) -> GridAxis:
+        """The grid axis ``name`` (KeyError if it is none)."""
+        return {axis.name: axis for axis in self.axes}[name]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every name that an expression may use."""
+        return frozenset([axis.name for axis in self.axes]) | self.const.keys() | self.derived.keys()
+
+    @staticmethod
+    def from_dict(raw: Mapping[str, Any]) -> "Spec":
+        """Checks the parsed TOML tables ``raw``; SpecError (one line) names key, value, domain and remedy."""
+        _only(raw, TABLES, "table")
+        for table in TABLES:
+            if not isinstance(raw.get(table, {}), Mapping) and table != "plot":
+                raise SpecError(f"[{table}] = {show(raw[table])} is no table; write [{table}] and its keys below it")
+        if "sweep" not in raw:
+            raise SpecError("the table [sweep] is missing; it names the model and its metrics")
+        sweep = raw["sweep"]
+        _only(sweep, SWEEP_KEYS, "key of [sweep]")
+        if "axes" not in raw or not raw["axes"]:
+            raise SpecError("the table [axes] is missing or empty; give an axis like q = { linspace = [0.1, 0.9, 9] }")
+        axes = tuple(_axis(name, value) for name, value in raw["axes"].items())
+        const = {name: _number(value, f"[const] {name}") for name, value in raw.get("const", {}).items()}
+        derived = {name: parse_expression(text, f"[derived] {name}") for name, text in raw.get("derived", {}).items()}
+        for name in [*const, *derived]:
+            _identifier(name, "name")
+        dims = _dims(axes, raw.get("zip", {}))
+        _distinct([a.name for a in axes], list(const), list(derived))
+        metrics = _names(sweep.get("metrics", []), "[sweep] metrics")
+        grad_of, grad_wrt = _grad(sweep.get("grad"), metrics)
+        spec = Spec(
+            model=_text(sweep, "model", required=True), metrics=metrics, axes=axes, dims=dims,
+            grad_of=grad_of, grad_wrt=grad_wrt, derived=_ordered(derived), const=const,
+            dtype=_choice(sweep.get("dtype", "float64"), ("float64", "float32"), "[sweep] dtype"),
+            title=_text(sweep, "title"), version=_whole(sweep, "version", 0),
+            inner_batch=_whole(sweep, "inner_batch", 1), block_points=_whole(sweep, "block_points", 1),
+            plot=_json(raw.get("plot", {})))
+        for what, expression in [*((f"[derived] {n}", e) for n, e in derived.items()),
+                                 *((f"[axes] {a.name} where", a.where) for a in axes if a.where)]:
+            for name in sorted(expression.names - spec.names):
+                raise SpecError(f"{what} = {expression.text!r} uses {name!r}, no axis, constant or derived name"
+                                f"{nearest(name, sorted(spec.names))}")
+        return spec
+
+
+def read_spec(path: str | os.PathLike[str]) -> Spec:
+    """Reads and checks a TOML file; SpecError begins with the file's name."""
+    return parse_spec(read_text(path), str(path))
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of a specification file."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise SpecError(f"{path}: cannot be read: {reason}") from None
+
+
+def parse_spec(text: str, source: str = "spec") -> Spec:
+    """Checks the text of a TOML specification; ``source`` begins every message."""
+    try:
+        return Spec.from_dict(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        reason = str(error).replace("\n", " ") if isinstance(error, tomllib.TOMLDecodeError) else "too deeply nested"
+        raise SpecError(f"{source}: not valid TOML: {reason}") from None
+    except SpecError as error:
+        raise SpecError(f"{source}: {error}") from None
+
+
+def _only(table: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+    for key in table:
+        if key not in known:
+            raise SpecError(f"{key!r} is no {what}{nearest(key, known)}")
+
+
+def _identifier(name: Any, what: str) -> str:
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+        raise SpecError(f"{name!r} is no {what}: use letters, digits and _, beginning with a letter")
+    if name in CONSTANTS or name in FUNCTIONS or name == "status" or name.startswith("d_"):
+        raise SpecError(f"{name!r} cannot be a {what}, it has a meaning of its own; rename it")
+    return name
+
+
+def _axis(name: str, value: Any) -> GridAxis:
+    _identifier(name, "axis name")
+    key = f"[axes] {name}"
+    if not isinstance(value, Mapping):
+        raise SpecError(f"{key} = {show(value)} is no axis; write {name} = {{ values = [...] }}; a single value"
+                        " belongs in [const]")
+    _only(value, (*AXIS_FORMS, "static", "where"), f"key of {key}")
+    forms = [form for form in AXIS_FORMS if form in value]
+    if len(forms) != 1:
+        raise SpecError(f"{key} has {len(forms)} of {', '.join(AXIS_FORMS)}; give exactly one")
+    static = value.get("static", False)
+    if not isinstance(static, bool):
+        raise SpecError(f"{key} static = {static!r} is neither true nor false")
+    where = parse_expression(value["where"], f"{key} where", condition=True) if "where" in value else None
+    values = _axis_values(forms[0], value[forms[0]], f"{key} {forms[0]}")
+    values.setflags(write=False)
+    return GridAxis(name, values, static, where)
+
+
+def _axis_values(form: str, given: Any, key: str) -> np.ndarray:
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        example = "[value, ...]" if form == "values" else "[first, last, ...]"
+        raise SpecError(f"{key} = {show(given)} is no list; give {example}")
+    numbers = [_number(v, key) for v in given]
+    if form == "values":
+        _length(len(numbers), key)
+        whole = all(isinstance(v, int) for v in numbers)
+        return np.array(numbers, np.int64 if whole else np.float64)
+    if form == "range":
+        if len(numbers) != 2 or not all(isinstance(v, int) for v in numbers) or numbers[0] > numbers[1]:
+            raise SpecError(f"{key} = {show(given)} must be whole numbers [first, last], first <= last, both included")
+        _length(int(numbers[1] - numbers[0] + 1), key)
+        return np.arange(numbers[0], numbers[1] + 1, dtype=np.int64)
+    if len(numbers) != 3 or not isinstance(numbers[2], int) or numbers[2] < 2:
+        raise SpecError(f"{key} = {show(given)} must be [first, last, number of points], at least 2 points")
+    first, last, count = float(numbers[0]), float(numbers[1]), numbers[2]
+    _length(count, key)
+    if not (math.isfinite(first) and math.isfinite(last)) or first == last:
+        raise SpecError(f"{key} = {show(given)} needs two different finite ends; use values = [...] for infinity")
+    if form == "linspace":
+        return np.linspace(first, last, count)
+    if first <= 0 or last <= 0:
+        raise SpecError(f"{key} = {show(given)} needs positive ends; use linspace for other ranges")
+    return _geometric(first, last, count)
+
+
+def _geometric(first: float, last: float, count: int) -> np.ndarray:
+    """first (last/first)^(i/(count-1)), correctly rounded: the same bits, and so the same hash, on every machine."""
+    context = Context(prec=34)
+    step = context.divide(context.ln(context.divide(Decimal(last), Decimal(first))), Decimal(count - 1))
+    inner = [float(context.multiply(Decimal(first), context.exp(context.multiply(step, Decimal(i)))))
+             for i in range(1, count - 1)]
+    return np.array([first, *inner, last])
+
+
+def _length(count: int, key: str) -> None:
+    if count > MAX_AXIS:
+        raise SpecError(f"{key} has {count} values, more than {MAX_AXIS}; split the sweep")
+
+
+def _number(value: Any, key: str) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise SpecError(f"{key} = {show(value)} is no number")
+    if isinstance(value, int | np.integer):
+        if abs(int(value)) > 2**53:
+            raise SpecError(f"{key} = {show(value)} is beyond 2^53: whole numbers are not exact; write it as a float")
+        return int(value)
+    if math.isnan(value):
+        raise SpecError(f"{key} = nan is no parameter value; leave the point out with where")
+    return float(value)
+
+
+def _dims(axes: tuple[GridAxis, ...], groups: Mapping[str, Any]) -> tuple[Dim, ...]:
+    by_name = {axis.name: axis for axis in axes}
+    group_of: dict[str, str] = {}
+    for group, members in groups.items():
+        _identifier(group, "name of a zip dimension")
+        if group in by_name:
+            raise SpecError(f"[zip] {group} has the name of an axis; choose another name for the dimension")
+        for member in _names(members, f"[zip] {group}"):
+            if member not in by_name:
+                raise SpecError(f"[zip] {group}: {member!r} is no axis of [axes]{nearest(member, by_name)}")
+            if member in group_of:
+                raise SpecError(f"[zip] {group}: {member!r} is in {group_of[member]!r} already; leave it in one group")
+            group_of[member] = group
+        lengths = {member: by_name[member].values.size for member in members}
+        if len(members) < 2 or len(set(lengths.values())) > 1:
+            found = ", ".join(f"{m} has {k}" for m, k in lengths.items())
+            raise SpecError(f"[zip] {group} needs at least two axes of equal length ({found or 'none given'})")
+    dims: dict[str, Dim] = {}
+    for axis in axes:
+        group = group_of.get(axis.name, axis.name)
+        if group == axis.name and np.unique(axis.values).size != axis.values.size:
+            raise SpecError(f"[axes] {axis.name} repeats a value; give each value once")
+        members = tuple(a.name for a in axes if group_of.get(a.name, a.name) == group)
+        dims.setdefault(group, Dim(group, axis.values.size, members))
+    return tuple(dims.values())
+
+
+def _distinct(*kinds: list[str]) -> None:
+    seen: set[str] = set()
+    for name in [name for kind in kinds for name in kind]:
+        if name in seen:
+            raise SpecError(f"{name!r} is given twice (in [axes], [derived] or [const]); keep one")
+        seen.add(name)
+
+
+def _names(value: Any, key: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) for v in value):
+        raise SpecError(f"{key} = {show(value)} is no list of names; write [\"name\", ...]")
+    if len(set(value)) != len(value):
+        raise SpecError(f"{key} = {list(value)!r} names something twice")
+    return tuple(value)
+
+
+def _grad(value: Any, metrics: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if value is None:
+        return (), ()
+    if not isinstance(value, Mapping):
+        raise SpecError(f"[sweep] grad = {show(value)} is no table; write grad = {{ of = [...], wrt = [...] }}")
+    _only(value, ("of", "wrt"), "key of [sweep] grad")
+    of = _names(value.get("of", metrics), "[sweep] grad of")
+    wrt = _names(value.get("wrt", []), "[sweep] grad wrt")
+    for name in of:
+        if metrics and name not in metrics:
+            raise SpecError(f"[sweep] grad of = {name!r} is not among the metrics{nearest(name, metrics)}")
+    if not wrt:
+        raise SpecError("[sweep] grad wrt is missing; name the axes to differentiate along")
+    return of, wrt
+
+
+def _ordered(derived: dict[str, Expression]) -> dict[str, Expression]:
+    """The derived names in an order in which each uses only earlier ones."""
+    ordered: dict[str, Expression] = {}
+    waiting = dict(derived)
+    while waiting:
+        ready = [name for name, e in waiting.items() if not e.names & waiting.keys()]
+        if not ready:
+            raise SpecError(f"[derived] {', '.join(waiting)} depend on each other in a circle; break it")
+        ordered |= {name: waiting.pop(name) for name in ready}
+    return ordered
+
+
+def _json(plot: Any) -> Any:
+    """The [plot] table as the store can keep it: infinities and dates become text."""
+    return json.loads(json.dumps(plot, default=str), parse_constant=str)
+
+
+def _text(table: Mapping[str, Any], key: str, required: bool = False) -> str:
+    value = table.get(key, "")
+    if not isinstance(value, str) or (required and not value):
+        raise SpecError(f"[sweep] {key} = {show(value)} is no text" if key in table else f"[sweep] {key} is missing")
+    return value
+
+
+def _choice(value: Any, known: tuple[str, ...], key: str) -> str:
+    if value not in known:
+        raise SpecError(f"{key} = {show(value)} is unknown; choose from {', '.join(known)}")
+    return str(value)
+
+
+def _whole(table: Mapping[str, Any], key: str, low: int) -> int | None:
+    value = table.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
+        raise SpecError(f"[sweep] {key} = {show(value)} must be a whole number >= {low}")
+    return value

@@ -1,0 +1,172 @@
+"""What a store on disk says of itself, read with the standard library only (``hetjax status`` loads no array package).
+
+A block is committed if and only if its chunk of the ``status`` array exists; there is no other record of progress. The
+sidecar folder beside the store holds the lock, a copy of the specification and one log line for each block, which is
+for information: it may lack lines, and may have lines for blocks that were computed again.
+"""
+
+import fcntl
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hetjax.sweep.errors import SweepError
+
+FORMAT = 1
+FLAGS = ("pending", "ok", "masked", "unstable", "not_converged", "nonfinite", "grad_nonfinite", "error",
+         "out_of_domain")  # by code; test_store compares them with hetjax.result.Status
+CLEAN = ("ok", "masked")
+Block = tuple[int, ...]
+
+
+def sidecar(path: str | os.PathLike[str]) -> Path:
+    """The folder beside the store at ``path``: ``grid.zarr.run``."""
+    plain = Path(path)
+    return plain.with_name(plain.name + ".run")
+
+
+def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The root attributes of the store; SweepError if ``path`` holds none."""
+    try:
+        attributes = json.loads((Path(path) / "zarr.json").read_text())["attributes"]
+        version = attributes["hetjax_format"]
+    except FileNotFoundError:
+        what = "is no sweep store" if Path(path).exists() else "does not exist"
+        raise SweepError(f"{path} {what}; make one with: hetjax run SPEC --out {path}") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SweepError(f"{path} is no sweep store ({type(error).__name__} reading its zarr.json)") from None
+    if version != FORMAT:
+        raise SweepError(f"{path} has store format {version}, not {FORMAT}; read it with the hetjax that wrote it")
+    return attributes
+
+
+def grid_shape(attributes: dict[str, Any]) -> tuple[int, ...]:
+    """The shape of the grid, from the root attributes."""
+    spec = attributes["spec"]
+    return tuple(len(spec["axes"][spec["dims"][dim][0]]["values"]) for dim in spec["dims_order"])
+
+
+def block_grid(shape: Sequence[int], block_shape: Sequence[int]) -> tuple[int, ...]:
+    """The number of blocks along each dimension."""
+    return tuple(-(-s // b) for s, b in zip(shape, block_shape, strict=True))
+
+
+def block_size(block: Block, shape: Sequence[int], block_shape: Sequence[int]) -> int:
+    """The number of grid points in ``block`` (blocks at the upper edges may be smaller)."""
+    return math.prod(min(b, s - i * b) for i, b, s in zip(block, block_shape, shape, strict=True))
+
+
+def committed(path: str | os.PathLike[str], grid: Sequence[int]) -> set[Block]:
+    """The blocks whose status chunk exists."""
+    return set(_chunks(Path(path) / "status" / "c", tuple(grid)))
+
+
+def _chunks(folder: Path, grid: tuple[int, ...], prefix: Block = ()) -> Iterator[Block]:
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+    except FileNotFoundError:
+        return
+    for name in names:
+        if not name.isdecimal() or int(name) >= grid[len(prefix)]:
+            continue  # a partial file, or nothing of ours
+        block = (*prefix, int(name))
+        if len(block) == len(grid):
+            yield block
+        else:
+            yield from _chunks(folder / name, grid, block)
+
+
+def read_log(path: str | os.PathLike[str]) -> dict[Block, dict[str, int]]:
+    """The points by flag of every block that has a log line; a later line replaces an earlier one."""
+    found: dict[Block, tuple[float, dict[str, int]]] = {}
+    try:
+        files = sorted((sidecar(path) / "log").glob("*.jsonl"))
+    except OSError:
+        files = []
+    for file in files:
+        for line in file.read_text(errors="replace").splitlines():
+            try:
+                entry = json.loads(line)
+                block, counts, time = tuple(entry["block"]), dict(entry["counts"]), float(entry["time"])
+            except (ValueError, KeyError, TypeError):
+                continue  # a line that a kill cut short
+            if block not in found or time >= found[block][0]:
+                found[block] = time, counts
+    return {block: counts for block, (_, counts) in found.items()}
+
+
+def total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """The sum of several counts by flag, in the order of the codes."""
+    summed: Counter[str] = Counter()
+    for each in counts:
+        summed.update(each)
+    return {flag: summed[flag] for flag in FLAGS if summed[flag]}
+
+
+def flagged(counts: dict[str, int]) -> int:
+    """Points that are neither ok nor left out by a where condition."""
+    return sum(count for flag, count in counts.items() if flag not in CLEAN)
+
+
+def lock_holder(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """Who is writing to the store now ({host, pid, run, ...}), or None."""
+    try:
+        with open(sidecar(path) / "lock", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                try:
+                    return dict(json.loads(file.read()))
+                except ValueError:
+                    return {}
+    except OSError:
+        return None
+    return None
+
+
+@dataclass(frozen=True)
+class StoreStatus:
+    """How far a store is. ``counts``: points by flag, as far as the log knows; ``running``: who writes to it now."""
+
+    path: str
+    complete: bool
+    blocks: int
+    blocks_done: int
+    points: int
+    points_done: int
+    counts: dict[str, int]
+    unlogged: int
+    running: dict[str, Any] | None
+    spec_hash: str
+    model: str
+    metrics: list[str]
+    runs: int
+
+    @property
+    def exit_code(self) -> int:
+        """0 complete and clean, 3 complete with flagged points, 75 incomplete."""
+        if not self.complete:
+            return 75
+        return 3 if flagged(self.counts) else 0
+
+
+def store_status(path: str | os.PathLike[str]) -> StoreStatus:
+    """Reads the state of the store at ``path``; time grows with the number of blocks, not of points."""
+    attributes = read_attributes(path)
+    shape, block_shape = grid_shape(attributes), attributes["block_shape"]
+    grid = block_grid(shape, block_shape)
+    done = committed(path, grid)
+    log = read_log(path)
+    return StoreStatus(
+        path=str(path), complete=bool(attributes["complete"]) and len(done) == math.prod(grid),
+        blocks=math.prod(grid), blocks_done=len(done), points=math.prod(shape),
+        points_done=sum(block_size(block, shape, block_shape) for block in done),
+        counts=total(log[block] for block in done if block in log), unlogged=sum(block not in log for block in done),
+        running=lock_holder(path), spec_hash=attributes["spec_hash"], model=attributes["spec"]["model"],
+        metrics=attributes["spec"]["metrics"], runs=len(attributes["runs"]))
