@@ -101,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     plot.add_argument("--facets", action="append", help="axis told apart by panel (at most two)")
     plot.add_argument("--kind", help="lines, map, optimum, least or table")
     plot.add_argument("--over", help="axis searched by the kinds optimum and least")
+    plot.add_argument("--of", help="metric that the kinds optimum and least look at")
     plot.add_argument("--sel", action="append", default=[], metavar="AXIS=VALUE",
                       help="hold an axis at a value, at some (1,2,5) or in a range (1:5); may be repeated")
     plot.add_argument("--log", action="append", choices=("x", "y", "z"), help="logarithmic axis; may be repeated")
@@ -189,7 +190,8 @@ def _check_figures(sweep: Any) -> None:
     if sweep.spec.plot:
         from hetjax.plot import check_figures
 
-        check_figures(sweep.spec.plot, [axis.name for axis in sweep.spec.axes], sweep.problem.arrays)
+        axes = dict.fromkeys([dim.name for dim in sweep.spec.dims] + [axis.name for axis in sweep.spec.axes])
+        check_figures(sweep.spec.plot, list(axes), sweep.problem.arrays)
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -220,7 +222,7 @@ def _status_text(status: StoreStatus) -> str:
 
 def _plot(options: argparse.Namespace) -> int:
     table = read_attributes(options.store)["plot"]
-    asked = {key: value for key in ("x", "y", "z", "hue", "style", "facets", "kind", "over", "log", "title")
+    asked = {key: value for key in ("x", "y", "z", "hue", "style", "facets", "kind", "over", "of", "log", "title")
              if (value := getattr(options, key))}
     if options.sel:
         asked["sel"] = dict(_selection(text) for text in options.sel)
