@@ -3,6 +3,8 @@
 :func:`Params`, :func:`mean_number`, :func:`metrics`, :func:`evaluate` and the objects they are made of.
 """
 
+from hetjax.models.stalling.closed_form import mean_number
 from hetjax.models.stalling.params import AXES, Params, from_rates, status
+from hetjax.models.stalling.recursion import FullBuffer, Phases, full_buffer, phases
 
-__all__ = ["AXES", "Params", "from_rates", "status"]
+__all__ = ["AXES", "FullBuffer", "Params", "Phases", "from_rates", "full_buffer", "mean_number", "phases", "status"]

@@ -1,0 +1,101 @@
+"""The un-normalised probabilities of one point, scaled so that nothing overflows and the heaviest states have weight O(1).
+
+With level m at weight 1 the levels below hold 1/p1 together (p1 = (mq)^m/m! / sum_{l<m} (mq)^l/l!), level m+k holds q^k, phase n of
+the full buffer q^K/h_0, and s customers in the waiting line q^K rho^s/h_0. All of it is multiplied by p1 and then scaled
+
+    by q^-K where q > 1, by h_0 rho^-M where that is below 1 and rho > 1,
+
+in such a way that the states which carry the probability have weights without steep derivatives: their quotients then
+keep their digits under differentiation.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hetjax.models.stalling.load import log_rho
+from hetjax.models.stalling.recursion import FullBuffer, full_buffer
+from hetjax.numerics.counting import Count
+from hetjax.numerics.erlang import TruncatedPoisson, truncated_poisson
+from hetjax.numerics.geometric import GeometricSums, finite_terms, geometric_sums
+from hetjax.numerics.logarithm import log
+
+
+class Geometric(NamedTuple):
+    """A geometric sequence 1, ratio, .., ratio^terms turned to fall: ``log`` = -|ln ratio|, ``ratio`` = e^log, ``decay`` = ratio^terms.
+
+    ``rising``: it was turned over, its last element is the 1.
+    """
+
+    log: jax.Array
+    ratio: jax.Array
+    decay: jax.Array
+    terms: jax.Array
+    sums: GeometricSums
+    rising: jax.Array
+
+
+class Weights(NamedTuple):
+    """The scaled weights of one point.
+
+    ``below``: all levels under m. ``level``: the heaviest of the levels m..m+K. ``top``: level m+K. ``line``: the heaviest of
+    the states with all servers busy and the buffer full. ``line_mass``: those of them with someone in the waiting line.
+    ``total``: everything. ``saturated``: the end of the waiting line outweighs the full buffer.
+    ``buffer``, ``waiting``: the geometric sequences of the levels m..m+K and of the waiting line.
+    ``m``, ``n``, ``K``, ``M`` as numbers of the working dtype.
+    """
+
+    below: jax.Array
+    level: jax.Array
+    top: jax.Array
+    line: jax.Array
+    line_mass: jax.Array
+    total: jax.Array
+    saturated: jax.Array
+    poisson: TruncatedPoisson
+    full: FullBuffer
+    buffer: Geometric
+    waiting: Geometric
+    m: Any
+    n: Any
+    K: jax.Array
+    M: jax.Array
+
+    @property
+    def levels(self) -> jax.Array:
+        """The weight of the levels m..m+K, waiting line left out."""
+        return self.level * (1 + self.buffer.ratio * self.buffer.sums.plain)
+
+
+def fold(log_ratio: jax.Array, ratio: jax.Array, terms: jax.Array, rising: jax.Array) -> Geometric:
+    """The sequence turned over where ``rising`` (ratio > 1)."""
+    x = jnp.where(rising, -log_ratio, log_ratio)
+    inner = jnp.where(rising, 1 / ratio, ratio)
+    decay = jnp.exp(x * terms)
+    return Geometric(x, inner, decay, terms, geometric_sums(x, inner, terms, decay), rising)
+
+
+def weigh(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: Count) -> Weights:
+    """The weights at one point; O(m n), independent of K and M, which may be real or (q < 1, rho < 1) infinite."""
+    K, M = finite_terms(K), finite_terms(M)
+    m_real, n_real = m.real(q), n.real(q)
+    buffer = fold(log(q), q, K, q > 1)
+    log_load = log_rho(q, r, m_real, n_real)
+    waiting = fold(log_load, q * (m_real * r / (m_real * r + n_real)), M, log_load > 0)
+    poisson = truncated_poisson(q * m_real, m)
+    full = full_buffer(q, r, K, m, n)
+    zero = jnp.zeros_like(q)
+    # ln of (level or top, whichever was scaled to p1) over the heaviest state of the waiting line
+    lead = full.log_h0 + jnp.where(waiting.rising, waiting.log * M, zero) - jnp.where(buffer.rising, zero, buffer.log * K)
+    saturated = lead < 0
+    scale = jnp.exp(jnp.where(saturated, lead, -lead))
+    rest = jnp.where(saturated, scale, jnp.ones_like(scale))
+    level = poisson.tail * rest
+    below = jnp.where(buffer.rising, buffer.decay, jnp.ones_like(q)) * rest
+    line = poisson.tail * jnp.where(saturated, jnp.ones_like(scale), scale)
+    line_mass = line * jnp.where(waiting.rising, waiting.sums.plain, waiting.ratio * waiting.sums.plain)
+    top = level * jnp.where(buffer.rising, jnp.ones_like(q), buffer.decay)
+    total = below + level * (1 + buffer.ratio * buffer.sums.plain) + line_mass
+    return Weights(below, level, top, line, line_mass, total, saturated, poisson, full, buffer, waiting,
+                   m_real, n_real, K, M)

@@ -1,0 +1,86 @@
+"""Erlang's formulas and the truncated Poisson distribution behind them, by positive recursions.
+
+With load b the numbers i_s = (sum_{l<s} b^l/l!)/(b^s/s!) obey i_1 = 1/b, i_{s+1} = (1 + i_s)(s+1)/b. Nothing is subtracted,
+and an overflow of i to infinity stands for the right answer 0 of what is formed from it.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hetjax.numerics.counting import Count
+
+
+class TruncatedPoisson(NamedTuple):
+    """Of the Poisson weights b^l/l!, l < m, and the next one:
+
+    ``tail`` = (b^m/m!)/sum_{l<m} b^l/l!,  ``mean`` = sum_{l<m} l b^l/l! / sum_{l<m} b^l/l!,
+    ``empty`` = 1/sum_{l<m} b^l/l!,  ``busy`` = 1 - ``empty`` (formed without a subtraction).
+    """
+
+    tail: jax.Array
+    mean: jax.Array
+    empty: jax.Array
+    busy: jax.Array
+
+
+@jax.custom_jvp
+def truncated_poisson(load: jax.Array, count: Count) -> TruncatedPoisson:
+    """The first ``count`` = m >= 1 states of a Poisson distribution of mean ``load`` = b > 0; O(m).
+
+    Derivatives by the identities d ln tail = (m - mean) d ln b, d ln empty = -mean d ln b and
+    d mean = (mean - (m - 1 - mean)(b - mean)) d ln b, the variance.
+
+    >>> import jax.numpy as jnp
+    >>> [round(float(v), 4) for v in truncated_poisson(jnp.asarray(2.0), Count(2))]
+    [0.6667, 0.6667, 0.3333, 0.6667]
+    """
+    per = 1 / load
+    zero = jnp.zeros_like(load)
+
+    def step(s: Any, state: Any) -> Any:
+        inverse, _, excess, term = state
+        term = term * (load / s)
+        return (1 + inverse) * ((s + 1) * per), inverse, excess + term, term
+
+    # i_0 = 0 makes the mean of m = 1 come out as 0
+    inverse, before, excess, _ = count.climb(step, (per, zero, zero, jnp.ones_like(load)), load)
+    huge = np.finfo(load.dtype).max / 4
+    before, excess = jnp.minimum(before, huge), jnp.minimum(excess, huge)
+    empty = 1 / (1 + excess)
+    return TruncatedPoisson(1 / inverse, load * (before / (1 + before)), empty, excess * empty)
+
+
+@truncated_poisson.defjvp
+def _truncated_poisson_jvp(primals: Any, tangents: Any) -> Any:
+    load, count = primals
+    out = truncated_poisson(load, count)
+    m = count.real(load)
+    d = tangents[0] / load
+    mean = (out.mean - (m - 1 - out.mean) * (load - out.mean)) * d
+    empty = out.empty * out.mean * d
+    return out, TruncatedPoisson(out.tail * (m - out.mean) * d, mean, -empty, empty)
+
+
+def erlang_b(load: jax.Array, servers: int) -> jax.Array:
+    """Erlang's loss probability of M/M/m/m, m = ``servers`` >= 1, offered ``load`` = arrival rate / service rate > 0; O(m).
+
+    >>> import jax.numpy as jnp
+    >>> round(float(erlang_b(jnp.asarray(2.0), 2)), 6)
+    0.4
+    """
+    tail = truncated_poisson(load, Count(servers)).tail
+    return tail / (1 + tail)
+
+
+def erlang_c(load: jax.Array, servers: int) -> jax.Array:
+    """Erlang's probability of waiting in M/M/m, m = ``servers`` >= 1, 0 < ``load`` < m; O(m).
+
+    >>> import jax.numpy as jnp
+    >>> round(float(erlang_c(jnp.asarray(1.0), 2)), 6)
+    0.333333
+    """
+    tail = truncated_poisson(load, Count(servers)).tail
+    return tail / (tail + (servers - load) / servers)

@@ -1,0 +1,166 @@
+"""Geometric sums with a real number of terms, right in value and all derivatives at and around ratio 1.
+
+Everything rests on the moments, for a log-ratio x <= 0 and a length K >= 0,
+
+    H_k(x, K) = int_0^K s^k e^{xs} ds,      dH_k/dx = H_{k+1},      dH_k/dK = K^k e^{Kx},
+
+which are positive and have no singularity. Sums follow from them; with F_k = H_k(x, 1):
+
+    sum_{s=0}^{K-1} e^{xs}   = H_0/F_0,                         K may be any real number >= 0
+    sum_{s=1}^{K} s e^{xs}   = e^x [H_1 F_0 + H_0 (F_0 - F_1)]/F_0^2
+    sum_{s=0}^{K} (K-s) e^{xs} = {e^x [K H_0 - H_1] + K F_1}/F_0^2
+
+(the first by summing, the second as the x-derivative of the first, shifted by one term; the third from both). A ratio above 1
+is turned over by the caller: sum_{s=0}^{K-1} q^s = q^{K-1} sum_{s=0}^{K-1} q^{-s}.
+"""
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hetjax.numerics.logarithm import log
+
+_SERIES_BELOW = 0.5  # |x K| where the power series takes over from the recursion, which loses 1/|xK| there
+_SERIES_TERMS = {np.dtype(np.float64): 14, np.dtype(np.float32): 7}  # (1/2)^i / i! falls below the rounding
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def exponential_moment(order: int, x: jax.Array, length: jax.Array, decay: jax.Array) -> jax.Array:
+    """H_k(x, K) = int_0^K s^k e^{xs} ds with k = ``order``, x <= 0, K = ``length`` >= 0 and ``decay`` = e^{xK}.
+
+    ``decay`` is handed in because the caller needs it as well (or knows it better, as a ratio); it must be the function of
+    x and K that it says, its tangent is not used. Relative error about 5 k! units in the last place.
+
+    >>> import jax.numpy as jnp
+    >>> x, K = jnp.asarray(-1e-9), jnp.asarray(2.0)
+    >>> round(float(exponential_moment(1, x, K, jnp.exp(x * K))), 6)
+    2.0
+    """
+    y = x * length
+    near = y > -_SERIES_BELOW
+    small = jnp.where(near, y, 0)
+    series = jnp.zeros_like(y)
+    for i in reversed(range(_SERIES_TERMS[np.dtype(y.dtype)])):
+        series = series * small + 1 / (math.factorial(i) * (order + 1 + i))
+    steep = -jnp.where(near, jnp.full_like(x, -1), x)
+    far = (1 - decay) / steep
+    power = decay  # K^k e^{Kx}
+    for k in range(1, order + 1):
+        power = power * length
+        far = (k * far - power) / steep
+    return jnp.where(near, series * _power(length, order + 1), far)
+
+
+@exponential_moment.defjvp
+def _exponential_moment_jvp(order: int, primals: Any, tangents: Any) -> Any:
+    x, length, decay = primals
+    along_x = exponential_moment(order + 1, x, length, decay)
+    return exponential_moment(order, *primals), along_x * tangents[0] + _power(length, order) * decay * tangents[1]
+
+
+def _power(base: jax.Array, exponent: int) -> jax.Array:
+    result = jnp.ones_like(base)
+    for _ in range(exponent):
+        result = result * base
+    return result
+
+
+def ratio_moments(x: jax.Array, ratio: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(F_0, F_1)(x) = int_0^1 (1, s) e^{xs} ds for x <= 0 and ``ratio`` = e^x.
+
+    >>> import jax.numpy as jnp
+    >>> [float(f) for f in ratio_moments(jnp.asarray(0.0), jnp.asarray(1.0))]
+    [1.0, 0.5]
+    """
+    one = jnp.ones_like(x)
+    return exponential_moment(0, x, one, ratio), exponential_moment(1, x, one, ratio)
+
+
+class GeometricSums(NamedTuple):
+    """``plain`` = sum_{s=0}^{K-1} e^{xs}, ``index`` = sum_{s=0}^{K-1} s e^{xs}, ``ascending`` = sum_{s=1}^{K} s e^{xs}."""
+
+    plain: jax.Array
+    index: jax.Array
+    ascending: jax.Array
+
+
+def geometric_sums(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.Array) -> GeometricSums:
+    """The sums of K = ``terms`` (any real number >= 0) powers of ``ratio`` = e^x <= 1, with ``decay`` = e^{xK}.
+
+    ``index`` is negative for K < 1, as the continuation of K (K-1)/2; it is formed with absolute error
+    O(eps ``plain``), the other two with relative error O(eps).
+
+    >>> import jax.numpy as jnp
+    >>> one, zero, three = jnp.ones(()), jnp.zeros(()), jnp.full((), 3.0)
+    >>> [float(s) for s in geometric_sums(zero, one, three, one)]
+    [3.0, 3.0, 6.0]
+    """
+    f0, f1 = ratio_moments(x, ratio)
+    per = 1 / f0
+    h0 = exponential_moment(0, x, terms, decay)
+    h1 = exponential_moment(1, x, terms, decay)
+    plain = h0 * per
+    lag = f1 * per
+    index = per * h1 - plain * lag
+    return GeometricSums(plain, index, ratio * (per * h1 + plain * (1 - lag)))
+
+
+def descending_sum(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.Array) -> jax.Array:
+    """sum_{s=0}^{K} (K - s) e^{xs} for K = ``terms``, ``ratio`` = e^x <= 1, ``decay`` = e^{xK}.
+
+    >>> import jax.numpy as jnp
+    >>> float(descending_sum(jnp.zeros(()), jnp.ones(()), jnp.full((), 3.0), jnp.ones(())))
+    6.0
+    """
+    f0, f1 = ratio_moments(x, ratio)
+    h0 = exponential_moment(0, x, terms, decay)
+    h1 = exponential_moment(1, x, terms, decay)
+    return (ratio * (terms * h0 - h1) + terms * f1) / (f0 * f0)
+
+
+def geometric_sum(ratio: jax.Array, terms: jax.Array) -> jax.Array:
+    """sum_{s=0}^{K-1} ratio^s for any ``ratio`` > 0 and real K = ``terms`` >= 0; infinite K needs ratio < 1.
+
+    Overflows to infinity where the sum does.
+
+    >>> import jax.numpy as jnp
+    >>> float(geometric_sum(jnp.asarray(1.0), jnp.asarray(4.0))), float(geometric_sum(jnp.asarray(2.0), jnp.asarray(3.0)))
+    (4.0, 7.0)
+    """
+    x, inner, decay, terms = _turned(ratio, terms)
+    plain = geometric_sums(x, inner, terms, decay).plain
+    return jnp.where(ratio > 1, plain / jnp.where(ratio > 1, decay * ratio, 1), plain)
+
+
+def weighted_geometric_sum(ratio: jax.Array, terms: jax.Array) -> jax.Array:
+    """sum_{s=1}^{K} s ratio^s for any ``ratio`` > 0 and real K = ``terms`` >= 0; infinite K needs ratio < 1.
+
+    >>> import jax.numpy as jnp
+    >>> round(float(weighted_geometric_sum(jnp.asarray(1.0), jnp.asarray(4.0))), 5)
+    10.0
+    >>> round(float(weighted_geometric_sum(jnp.asarray(2.0), jnp.asarray(3.0))), 4)
+    34.0
+    """
+    x, inner, decay, terms = _turned(ratio, terms)
+    ascending = geometric_sums(x, inner, terms, decay).ascending
+    above = descending_sum(x, inner, terms, decay) / jnp.where(ratio > 1, decay, 1)
+    return jnp.where(ratio > 1, above, ascending)
+
+
+def _turned(ratio: jax.Array, terms: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    terms = finite_terms(terms)
+    x = log(ratio)
+    x = jnp.where(ratio > 1, -x, x)
+    return x, jnp.where(ratio > 1, 1 / ratio, ratio), jnp.exp(x * terms), terms
+
+
+def finite_terms(terms: jax.Array) -> jax.Array:
+    """``terms`` with infinity replaced by a number so large that every ratio below 1 decays to nothing.
+
+    (ratio <= 1 - eps/2, so ratio^terms < e^-50 in either precision, and the fourth power of the number is finite.)
+    """
+    return jnp.minimum(terms, 1e9 if np.dtype(terms.dtype) == np.float32 else 1e25)
