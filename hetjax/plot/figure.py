@@ -105,10 +105,14 @@ def _maps(view: View, figure: Any, axes: list[Any], panels: list[Panel], inches:
             contoured = [(view.data[c.get("of", metric)].isel(where), c) for c in options.contours]
             mesh = draw_map(view, view.data[metric].isel(where), contoured, norm, colours, ax)
             ax.set_title(heading)
+        label = axis_label(view.data[metric], options.labels.get("z"), inches[1])
+        if len(view.metrics) > 1 and not view.facets:  # beside the bar it could be taken for the next panel's
+            own[0][0].set_title(axis_label(view.data[metric], None, inches[0]))
+            label = ""
         bar = figure.colorbar(mesh, ax=[ax for ax, _ in own], pad=0.02, aspect=28,
                               extend=_beyond(view.data[metric].values, norm))
         bar.outline.set_visible(False)
-        bar.set_label(axis_label(view.data[metric], options.labels.get("z"), inches[1]))
+        bar.set_label(label)
     words = ", ".join(dict.fromkeys(w for m in view.metrics if (w := flag_words(view, m))))
     handles = map_handles(view, words) + _references(view, axes, panels)
     if handles:

@@ -9,6 +9,8 @@ from hetjax.plot.style import DIVERGING, FLAGGED, SEQUENTIAL
 from hetjax.plot.text import long_name, symbol, value_text
 from hetjax.plot.view import View, best_index, rounding_scale
 
+DECADES = 1e-6
+
 
 def cell_edges(centres: np.ndarray, logarithmic: bool) -> np.ndarray:
     """The n + 1 edges of cells around n ascending centres, half-way between them (geometrically on a log axis)."""
@@ -19,7 +21,11 @@ def cell_edges(centres: np.ndarray, logarithmic: bool) -> np.ndarray:
 
 
 def colour_scale(values: np.ndarray, logarithmic: bool, limits: tuple[float, ...]) -> tuple[Any, str]:
-    """The norm and colour map for ``values``: diverging, centred at 0, where they have both signs."""
+    """The norm and colour map for ``values``: diverging, centred at 0, where they have both signs.
+
+    Without ``limits`` a logarithmic scale ends at ten times what 99 % of the values stay below, and covers six decades
+    at most.
+    """
     from matplotlib.colors import LogNorm, Normalize, SymLogNorm
 
     finite = values[np.isfinite(values)]
@@ -31,6 +37,9 @@ def colour_scale(values: np.ndarray, logarithmic: bool, limits: tuple[float, ...
         near = np.quantile(np.abs(finite[finite != 0]), 0.1)
         return SymLogNorm(10.0 ** np.floor(np.log10(max(near, far * 1e-6))), vmin=-far, vmax=far, base=10), DIVERGING
     if logarithmic and low > 0:
+        if not limits:
+            high = min(high, 10 * np.quantile(finite, 0.99))
+            low = max(low, high * DECADES)
         return LogNorm(low, high), SEQUENTIAL
     if logarithmic and high > 0:
         return SymLogNorm(np.quantile(finite[finite > 0], 0.02), vmin=0, vmax=high, base=10), SEQUENTIAL

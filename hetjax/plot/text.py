@@ -52,7 +52,7 @@ def axis_label(array: Any, given: str | None = None, inches: float = 4.0) -> str
     words = sign if sign.startswith("$\\partial") else capital(re.split(r", | \(|: |; ", long_name(array))[0])
     if sign and sign != words:
         words += f", {sign}"
-    if unit not in ("1", ""):
+    if unit not in ("1", "") and not re.fullmatch(r"\((.+)\) / \(\1\)", unit):
         words += f" ({unit})"
     return _wrapped(words, max(16, int(inches / 0.075)))
 
