@@ -16,16 +16,15 @@ import hetjax
 from hetjax.config import x64_enabled
 from hetjax.sweep.kernel import vector_width
 
-DRIFT_FIELDS = ("hetjax_version", "git_commit", "jax", "jaxlib", "platform", "device_kind", "x64")
+DRIFT_FIELDS = ("hetjax_version", "git_tree", "jax", "jaxlib", "platform", "device_kind", "x64")
 
 
 def run_record(run_id: str, devices: Sequence[jax.Device]) -> dict[str, Any]:
     """The record of one run. ``device_kind`` tells CPUs with 512-bit vectors from others: their bits may differ."""
-    commit, dirty = _git()
     kind = devices[0].platform
     width = vector_width(kind)
     return {
-        "run_id": run_id, "hetjax_version": hetjax.__version__, "git_commit": commit, "git_dirty": dirty,
+        "run_id": run_id, "hetjax_version": hetjax.__version__, **git_state(),
         "jax": jax.__version__, "jaxlib": version("jaxlib"), "platform": kind,
         "device_kind": devices[0].device_kind + (f" ({width}-bit vectors)" if width else ""),
         "n_devices": len(devices), "x64": x64_enabled(), "python": platform.python_version(),
@@ -43,15 +42,20 @@ def drift(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return [f"{field}: {old.get(field)} -> {new[field]}" for field in DRIFT_FIELDS if old.get(field) != new[field]]
 
 
-def _git() -> tuple[str | None, bool | None]:
-    """The commit of hetjax's source tree and whether it was modified; (None, None) for an installed package."""
+def git_state() -> dict[str, Any]:
+    """The commit of hetjax's source, the hash of its package folder in that commit (other files are no drift), and
+    whether the folder was modified since; None for each in an installed package."""
     root = Path(hetjax.__file__).resolve().parent.parent
+    nothing = {"git_commit": None, "git_tree": None, "git_dirty": None}
     if not (root / ".git").exists():
-        return None, None
+        return nothing
+
+    def ask(*command: str) -> str:
+        return subprocess.run(["git", "-C", str(root), *command], capture_output=True, text=True, check=True,
+                              timeout=10).stdout.strip()
+
     try:
-        def ask(*command: str) -> str:
-            return subprocess.run(["git", "-C", str(root), *command], capture_output=True, text=True, check=True,
-                                  timeout=10).stdout.strip()
-        return ask("rev-parse", "HEAD"), bool(ask("status", "--porcelain", "--", "hetjax"))
+        return {"git_commit": ask("rev-parse", "HEAD"), "git_tree": ask("rev-parse", "HEAD:hetjax"),
+                "git_dirty": bool(ask("status", "--porcelain", "--", "hetjax"))}
     except (OSError, subprocess.SubprocessError):
-        return None, None
+        return nothing
