@@ -23,7 +23,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-UNROLL = 4  # scan steps a loop turn: fewer dispatches at small n
+UNROLLED = 4  # loops over up to so many phases are written out
 
 
 def starting_law(n: Any, size: int, dtype: Any) -> jax.Array:
@@ -56,7 +56,7 @@ def over_rows(step: Callable[[Any, jax.Array, jax.Array], tuple[Any, Any]], carr
             thinner = jnp.where(k <= n, thinner, row)
         return (thinner, new), out
 
-    (_, carry), out = jax.lax.scan(body, (law, carry), jnp.arange(size), reverse=True, unroll=min(size, UNROLL))
+    (_, carry), out = jax.lax.scan(body, (law, carry), jnp.arange(size), reverse=True, unroll=size <= UNROLLED)
     return carry, out
 
 
