@@ -203,6 +203,9 @@ class _Run:
                     if not _wait(waiting[1], self.stop):
                         break
                     finish(committing)
+                    committing = None
+                    if self.stop.is_set():
+                        break
                     committing = committer.submit(commit, *waiting, time.monotonic() - begin)
                 waiting = following
                 if waiting is None:

@@ -23,6 +23,7 @@ def make_sweep():
 def main(path, trace, step=None, count="1"):
     """Runs or resumes the sweep."""
     hetjax.enable_x64()
+    hetjax.enable_compilation_cache(f"{trace}-compiled")
     left = int(count)
 
     def on_step(reached, block):

@@ -22,9 +22,8 @@ from hetjax.sweep.state import committed, store_status
 
 HERE = Path(__file__).parent
 ARRAYS = make_sweep().problem.arrays
-STEPS = ["init_before_rename", "init_after_rename", "before_metrics", *(f"written:{name}" for name in ARRAYS),
-         *(f"flushed:{name}" for name in ARRAYS), "before_status", "written:status", "flushed:status", "after_status",
-         "after_log"]
+STEPS = ["init_before_rename", "init_after_rename", "before_metrics", "written:total", "flushed:d_total__d_y",
+         "before_status", "written:status", "after_status", "after_log"]
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +121,7 @@ def kill_at_random(reference, folder, kills, seed):
 
 
 def test_killed_at_random_moments(reference, tmp_path):
-    kill_at_random(reference, tmp_path, 6, seed=1)
+    kill_at_random(reference, tmp_path, 5, seed=1)
 
 
 @pytest.mark.slow
