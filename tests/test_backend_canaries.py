@@ -1,6 +1,6 @@
 """Canaries: faults that some JAX releases had on the CPU; a failure here means that this JAX must not be used.
 
-jit(vmap(reduce(M @ row))) silently wrong above 16,384 rows; scans with stacked scalar outputs quadratic in their length;
+jit(vmap(reduce(M @ row))) silently wrong above 16,384 rows; scans with stacked scalar outputs quadratic in length;
 shifted in-place updates; the fixed-batch evaluation that sweeps rest on.
 """
 

@@ -34,7 +34,8 @@ K = { values = [0, 1, 2] }
 @pytest.fixture
 def spec(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(TOYS))
-    monkeypatch.setattr("hetjax.sweep.provenance.git_state", lambda: {"git_commit": None, "git_tree": None, "git_dirty": None})
+    monkeypatch.setattr("hetjax.sweep.provenance.git_state",
+                        lambda: {"git_commit": None, "git_tree": None, "git_dirty": None})
     (tmp_path / "spec.toml").write_text(SPEC)
     return tmp_path / "spec.toml"
 
@@ -51,7 +52,8 @@ def arrays(path):
 
 
 def test_help_lists_the_exit_codes_and_loads_no_array_package():
-    code = ("import sys\nfrom hetjax.cli import main\ntry: main(['--help'])\nexcept SystemExit as e: print('exit', e.code)\n"
+    code = ("import sys\nfrom hetjax.cli import main\n"
+            "try: main(['--help'])\nexcept SystemExit as e: print('exit', e.code)\n"
             "print([m for m in ('jax', 'numpy', 'zarr', 'xarray', 'matplotlib') if m in sys.modules])")
     found = process(code=code)
     assert found.stdout.splitlines()[-2:] == ["exit 0", "[]"]
@@ -68,7 +70,8 @@ def test_run_status_resume_overwrite(spec, tmp_path, capsys):
     assert "complete, " in capsys.readouterr().out
     assert main(["status", str(store), "--json"]) == 0
     status = json.loads(capsys.readouterr().out)
-    assert status["complete"] and status["counts"] == {"ok": 2 * 41 * 30 * 3} and status["points_done"] == status["points"]
+    assert status["complete"] and status["counts"] == {"ok": 2 * 41 * 30 * 3}
+    assert status["points_done"] == status["points"]
     assert main(["run", str(spec), "--out", str(store)]) == 2
     assert "exists; continue it with --resume auto" in capsys.readouterr().err
     assert main(["run", str(spec), "--out", str(store), "--resume", "must"]) == 0
@@ -111,7 +114,8 @@ def test_errors_are_one_line(spec, tmp_path, monkeypatch, capsys, arguments, cod
     assert not (tmp_path / "x.zarr").exists()
 
 
-@pytest.mark.parametrize("arguments", [[], ["fly"], ["run", "x.toml"], ["run", "x.toml", "--out", "y", "--devices", "0"],
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["run", "x.toml"],
+                                       ["run", "x.toml", "--out", "y", "--devices", "0"],
                                        ["run", "x.toml", "--out", "y", "--resume"]])
 def test_wrong_usage_gives_2(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
@@ -131,8 +135,8 @@ def test_run_draws_the_figures_of_the_spec(spec, tmp_path, capsys):
     drawn = capsys.readouterr().out.split()
     assert drawn == [str(tmp_path / "grid.png"), str(tmp_path / "grid.pdf")]
     assert all(Path(file).stat().st_size > 1000 for file in drawn)
-    assert main(["plot", str(tmp_path / "grid.zarr"), "-x", "x", "-y", "root", "--sel", "K=1", "--sel", "y=2", "--hue", "m",
-                 "-o", str(tmp_path / "other.svg")]) == 0
+    assert main(["plot", str(tmp_path / "grid.zarr"), "-x", "x", "-y", "root", "--sel", "K=1", "--sel", "y=2",
+                 "--hue", "m", "-o", str(tmp_path / "other.svg")]) == 0
     assert (tmp_path / "other.svg").stat().st_size > 1000
     assert main(["plot", str(tmp_path / "grid.zarr"), "-x", "nope"]) == 2
     assert main(["plot", str(tmp_path / "grid.zarr"), "--sel", "K"]) == 2
@@ -152,7 +156,8 @@ def test_models_lists_axes_and_metrics(monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(TOYS))
     assert main(["models", "toy_models:TOY"]) == 0
     out = capsys.readouterr().out
-    assert "a toy" in out and "whole numbers in [1, 40]" in out and "[s] scale" in out and "undefined where y < 0" in out
+    for part in ("a toy", "whole numbers in [1, 40]", "[s] scale", "undefined where y < 0"):
+        assert part in out
 
 
 def test_one_and_two_cpu_devices_give_the_same_bits(spec, tmp_path):
@@ -185,7 +190,7 @@ def test_a_signal_stops_with_75_and_the_run_resumes(spec, tmp_path, signals):
         time.sleep(0.01)
     for _ in range(signals):
         running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    _, err = running.communicate(timeout=60)
     assert running.returncode == 75, err
     if signals == 1:
         assert "hetjax: stopped after " in err and "--resume auto" in err and "Traceback" not in err

@@ -19,7 +19,8 @@ PYTHON = {"min": min, "max": max, "ceil": math.ceil, "floor": math.floor, "sqrt"
 
 
 @pytest.mark.parametrize("text", [
-    "q * m + K / 2 - r", "-q ** 2", "K // 2 + K % 2", "r // 2", "r % 2", "min(q, K, m) + max(q, r)", "ceil(q) + floor(r)",
+    "q * m + K / 2 - r", "-q ** 2", "K // 2 + K % 2", "r // 2", "r % 2", "min(q, K, m) + max(q, r)",
+    "ceil(q) + floor(r)",
     "sqrt(K) + exp(r) - log(m) + abs(r)", "2 ** 10 + K ** 3 + m ** q", "pi * 1e3", "+q", "(q + (K * (m - (r))))"])
 def test_numbers_agree_with_python(text):
     expected = eval(text, {"__builtins__": {}}, PYTHON | VALUES)
@@ -30,7 +31,8 @@ def test_numbers_agree_with_python(text):
 
 
 @pytest.mark.parametrize("text", [
-    "q < K", "q < K <= m", "not q > K", "q < 1 and K == 3 or m != 5", "K != 3", "0 < q < 0.5", "not (q < 1 and K >= 3)"])
+    "q < K", "q < K <= m", "not q > K", "q < 1 and K == 3 or m != 5", "K != 3", "0 < q < 0.5", "not (q < 1 and K >= 3)",
+])
 def test_conditions_agree_with_python(text):
     expected = eval(text, {"__builtins__": {}}, PYTHON | VALUES)
     found = parse_expression(text, "key", condition=True)(np, {name: np.float64(v) for name, v in VALUES.items()})
@@ -60,10 +62,13 @@ def test_division_by_zero_and_huge_powers_give_infinity_at_no_cost():
     ("__import__('os').system('x')", "Call"), ("q.real", "Attribute"), ("[q]", "List"), ("q if K else m", "IfExp"),
     ("lambda: q", "Lambda"), ("q[0]", "Subscript"), ("'text'", "Constant"), ("1j", "Constant"), ("True", "Constant"),
     ("sqrtt(q)", "did you mean 'sqrt'"), ("sqrt(q, K)", "takes 1 arguments"), ("min(q)", "2 to 20"),
-    ("q & K", "BitAnd"), ("q is K", "comparison Is"), ("q << 2", "LShift"), ("min(*q, K)", "Starred"), ("min(q, x=K)", "Call"),
-    ("q < K", "condition"), ("q + (K < m)", "condition"), ("q +", "arithmetic"), ("", "arithmetic"), ("q; K", "arithmetic"),
+    ("q & K", "BitAnd"), ("q is K", "comparison Is"), ("q << 2", "LShift"), ("min(*q, K)", "Starred"),
+    ("min(q, x=K)", "Call"),
+    ("q < K", "condition"), ("q + (K < m)", "condition"), ("q +", "arithmetic"), ("", "arithmetic"),
+    ("q; K", "arithmetic"),
     ("q := 3", "arithmetic"), ("(" * 300 + "q" + ")" * 300, "arithmetic"), ("-" * 60 + "q", "nested"),
-    ("q" + "+q" * 600, "characters"), ("1" * 400, "too large"), ("f'{q}'", "JoinedStr"), (3, "no expression"), ("\0", "read")])
+    ("q" + "+q" * 600, "characters"), ("1" * 400, "too large"), ("f'{q}'", "JoinedStr"), (3, "no expression"),
+    ("\0", "read")])
 def test_refusals_name_the_key_and_stay_on_one_line(text, part):
     with pytest.raises(SpecError) as caught:
         parse_expression(text, "[derived] lam")
@@ -71,9 +76,12 @@ def test_refusals_name_the_key_and_stay_on_one_line(text, part):
     assert message.startswith("[derived] lam") and "\n" not in message and part in message
 
 
-TOKENS = st.sampled_from(["q", "K", "lam", "1", "2.5", "1e999", "+", "-", "*", "/", "//", "%", "**", "<", "<=", "==", "and",
-                          "or", "not", "(", ")", ",", "min", "max", "sqrt", "exp", ".", "[", "]", "lambda", ":", "__class__",
-                          "'", "if", "else", "for", "in", "=", "await", "yield", "{", "}", "@", "\\", "\n", "#", "0x1F", "1_0"])
+TOKENS = st.sampled_from(["q", "K", "lam", "1", "2.5", "1e999", "+", "-", "*", "/", "//", "%", "**", "<", "<=", "==",
+                          "and",
+                          "or", "not", "(", ")", ",", "min", "max", "sqrt", "exp", ".", "[", "]", "lambda", ":",
+                          "__class__",
+                          "'", "if", "else", "for", "in", "=", "await", "yield", "{", "}", "@", "\\", "\n", "#",
+                          "0x1F", "1_0"])
 
 
 @settings(max_examples=400)

@@ -49,7 +49,7 @@ def test_values_and_statuses_agree_with_single_points():
     sweep = Sweep(TOY, AXES, metrics=["total", "root"])
     arrays, _ = compute(sweep, 500)
     metrics, status = one_by_one(sweep)
-    m, x, y, K = np.meshgrid(*(axis.values for axis in sweep.spec.axes), indexing="ij")
+    _, x, y, _ = np.meshgrid(*(axis.values for axis in sweep.spec.axes), indexing="ij")
     outside = (x >= 10) | (y < -5)
     expected = np.where(x == 9.0, Status.NONFINITE, status)
     expected = np.where(outside, Status.OUT_OF_DOMAIN, np.where(x + y > 12, Status.UNSTABLE, expected))
@@ -154,7 +154,8 @@ def test_float32_in_a_64_bit_process():
     good = (double.status == 1) & (single.status == 1)
     np.testing.assert_allclose(single.total.where(good), double.total.where(good), rtol=1e-6)
     with pytest.raises(ValueError, match="range of float32"):
-        Sweep(TOY, {"x": [1.0, 1e300]}, metrics=["bump"], const={"y": 0, "m": 1, "K": 0}, dtype="float32").run_in_memory()
+        Sweep(TOY, {"x": [1.0, 1e300]}, metrics=["bump"], const={"y": 0, "m": 1, "K": 0},
+              dtype="float32").run_in_memory()
 
 
 def test_float64_without_x64_is_refused_with_the_remedy():
@@ -170,8 +171,8 @@ def test_float64_without_x64_is_refused_with_the_remedy():
 
 
 def test_blocks_follow_the_rule():
-    wide = Sweep(TOY, {"m": [1, 2], "x": {"linspace": [1, 2, 1000]}, "K": {"range": [0, 999]}, "y": {"linspace": [0, 1, 100]}},
-                 metrics=["total"]).problem
+    wide = Sweep(TOY, {"m": [1, 2], "x": {"linspace": [1, 2, 1000]}, "K": {"range": [0, 999]},
+                       "y": {"linspace": [0, 1, 100]}}, metrics=["total"]).problem
     shape = block_shape_for(wide, 1 << 20)
     assert shape == (1, 10, 1000, 100), "whole trailing dimensions, equal parts of the next, one static value"
     from hetjax.sweep.plan import BLOCK_BYTES, CHUNK_BYTES, target_points

@@ -50,15 +50,19 @@ class Victim:
 
     def start(self, *arguments):
         environment = os.environ | {"PYTHONPATH": str(HERE), "JAX_PLATFORMS": "cpu"}
-        return subprocess.Popen([sys.executable, str(HERE / "sweep_process.py"), str(self.path), str(self.trace), *arguments],
-                                env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        command = [sys.executable, str(HERE / "sweep_process.py"), str(self.path), str(self.trace), *arguments]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def begun(self):
+        """The lines of the trace: every block whose commit began."""
+        return self.trace.read_text().splitlines() if self.trace.exists() else []
 
     def ended(self, process):
         """Waits for the run's end, checks what it left, and returns its exit code."""
         _, errors = process.communicate(timeout=300)
         assert process.returncode in (0, -signal.SIGKILL), errors.decode()
         self.kills += process.returncode != 0
-        trace = self.trace.read_text().splitlines() if self.trace.exists() else []
+        trace = self.begun()
         begun = [tuple(map(int, line.split())) for line in trace[self.lines:]]
         self.lines = len(trace)
         done = committed(self.path, self.grid) if self.path.exists() else set()
@@ -109,8 +113,7 @@ def kill_at_random(reference, folder, kills, seed):
         while code != 0:
             process = victim.start()
             if victim.kills + died < kills:
-                while process.poll() is None and len(victim.trace.read_text().splitlines() if victim.trace.exists() else []
-                                                     ) <= victim.lines:
+                while process.poll() is None and len(victim.begun()) <= victim.lines:
                     time.sleep(0.002)  # until it computes
                 time.sleep(chance.uniform(0, 0.15))
                 process.kill()

@@ -158,7 +158,8 @@ def test_the_hash_covers_results_and_nothing_else():
 
 
 LEAVES = st.one_of(st.none(), st.booleans(), st.integers(-10**20, 10**20), st.floats(), st.text(max_size=5),
-                   st.lists(st.integers(0, 3), max_size=3), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2))
+                   st.lists(st.integers(0, 3), max_size=3),
+                   st.dictionaries(st.text(max_size=3), st.integers(), max_size=2))
 
 
 @settings(max_examples=300)

@@ -1,0 +1,112 @@
+"""End-to-end speed of a sweep against its two halves: ``python tests/benchmarks/sweep_end_to_end.py [--json FILE]``.
+
+Protocol. ``--model trivial`` replaces the stalling queue by two divisions. One process, float64, all CPU devices. A store of ``--points`` points is made in blocks of ``--block-points``.
+Three contenders alternate, ``--repeats`` times each, and the best time of each counts:
+
+kernel   every block computed and discarded;
+writing  the same blocks, computed beforehand (up to eight, reused in turn), committed to a store: compressed, written,
+         flushed (fsync of every file and folder, status last) as in a run;
+sweep    the real run: both, overlapped, with lock, log, verification and provenance, compiled kernels included.
+
+The sweep's compilation is warmed by the kernel contender through the persistent cache only if one is set; so the time
+from the start of the first block to the end of the last is also given ("steady"). Ratios: sweep speed over the slower of
+the two halves. The two halves share the cores: with compression on one core and the kernel on all, the ideal is
+max(writing, (kernel x cores + compression) / cores), not the slower half.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+if "JAX_NUM_CPU_DEVICES" not in os.environ:
+    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+
+import hetjax  # noqa: E402
+from hetjax import Axis, Metric, Model, Status, Sweep  # noqa: E402
+from hetjax.sweep.kernel import Kernel, choose_devices, default_inner_batch  # noqa: E402
+from hetjax.sweep.plan import all_blocks, lay_out  # noqa: E402
+from hetjax.sweep.provenance import run_record  # noqa: E402
+from hetjax.sweep.run import RunOptions, run_sweep  # noqa: E402
+from hetjax.sweep.store import SweepStore  # noqa: E402
+
+
+AXES = tuple(Axis(name, 0, 1e9) for name in ("q", "r", "K", "M"))
+TRIVIAL = Model(
+    "trivial", 1, "next to no work: shows what the engine itself costs",
+    (*AXES, Axis("m", 1, 512, shape=True), Axis("n", 0, 512, shape=True)), (Metric("mean_number"),),
+    lambda v, metrics, bounds: ({"mean_number": v["q"] / (1 - v["q"]) + v["K"] / (v["r"] + v["M"])}, jax.numpy.uint8(Status.OK)))
+
+
+def main() -> None:
+    """Prints a table and the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=float, default=2e7)
+    parser.add_argument("--block-points", type=int, default=1 << 20)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--model", choices=("stalling", "trivial"), default="stalling")
+    parser.add_argument("--m", type=int, default=5)
+    parser.add_argument("--n", type=int, default=2)
+    parser.add_argument("--folder", default=None, help="where stores are written (default: the temporary folder)")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    K, r = 101, 100
+    model = hetjax.get_model("stalling") if options.model == "stalling" else TRIVIAL
+    sweep = Sweep(model, {"q": {"linspace": [0.05, 0.95, round(options.points / K / r)]},
+                               "r": {"geom": [1.5, 300.0, r]}, "K": {"range": [0, K - 1]}},
+                  const={"M": 50, "m": options.m, "n": options.n}, metrics=["mean_number"])
+    problem, devices = sweep.problem, choose_devices()
+    batch = default_inner_batch(problem, devices[0].platform)
+    shape = lay_out(problem, batch, devices, options.block_points).block_shape
+    blocks = list(all_blocks(problem, shape))
+    kernel = Kernel(problem, shape, batch, devices)
+    jax.block_until_ready(kernel.dispatch(blocks[0]))
+    samples = {block: kernel.fetch(block, kernel.dispatch(block)) for block in blocks[:8]}
+    folder = Path(tempfile.mkdtemp(dir=options.folder))
+    times: dict[str, list[float]] = {"kernel": [], "writing": [], "sweep": [], "steady": []}
+    try:
+        for repeat in range(options.repeats):
+            start = time.perf_counter()
+            for block in blocks:
+                jax.block_until_ready(kernel.dispatch(block))
+            times["kernel"].append(time.perf_counter() - start)
+
+            store = SweepStore.create(folder / f"w{repeat}.zarr", problem, shape, batch, run_record("benchmark", devices))
+            start = time.perf_counter()
+            for i, block in enumerate(blocks[:-1]):  # the last one may be cut to the grid
+                store.commit(block, samples[blocks[i % min(8, len(blocks) - 1)]])
+            times["writing"].append((time.perf_counter() - start) * len(blocks) / (len(blocks) - 1))
+            store.close()
+            shutil.rmtree(store.path)
+
+            marks: list[float] = []
+            start = time.perf_counter()
+            run_sweep(problem, folder / f"s{repeat}.zarr", RunOptions(
+                block_points=options.block_points, progress=lambda _: marks.append(time.perf_counter())))
+            times["sweep"].append(time.perf_counter() - start)
+            times["steady"].append((marks[-1] - marks[0]) * len(blocks) / (len(blocks) - 1))
+            shutil.rmtree(folder / f"s{repeat}.zarr")
+    finally:
+        shutil.rmtree(folder)
+    best = {name: min(t) for name, t in times.items()}
+    points = problem.spec.points
+    for name, seconds in best.items():
+        print(f"{name:<8} {seconds:8.3f} s  {points / seconds / 1e6:8.2f} M points/s")
+    slower = max(best["kernel"], best["writing"])
+    ratios = {"sweep": slower / best["sweep"], "steady": slower / best["steady"],
+              "sum_of_halves": (best["kernel"] + best["writing"]) / best["steady"]}
+    print(f"points {points:,} in {len(blocks)} blocks on {len(devices)} devices; sweep / slower half {ratios['sweep']:.2f},"
+          f" steady {ratios['steady']:.2f}; sum of the halves / steady {ratios['sum_of_halves']:.2f}")
+    if options.json:
+        Path(options.json).write_text(json.dumps({"points": points, "blocks": len(blocks), "block_shape": shape,
+                                                  "devices": len(devices), "times": times, "ratios": ratios}))
+
+
+if __name__ == "__main__":
+    main()

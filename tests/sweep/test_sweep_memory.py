@@ -1,0 +1,32 @@
+"""Peak memory does not grow with the number of points."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def peak(points, folder):
+    """Peak memory in bytes of a process that sweeps so many points of a cheap model, three arrays each."""
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    found = subprocess.run([sys.executable, str(HERE / "memory_process.py"), str(points), str(folder / f"{points}.zarr")],
+                           capture_output=True, text=True, check=True, timeout=600, env=environment)
+    return int(found.stdout.split()[-1])
+
+
+def test_memory_at_six_million_points(tmp_path):
+    """6e6 points are 150 MB of results; four blocks of 25 MB, and what the libraries need, is what may be there."""
+    small, large = peak(500_000, tmp_path), peak(6_000_000, tmp_path)
+    assert large - small < 150e6 < 6e6 * 25
+    assert large < 1.0e9
+
+
+@pytest.mark.slow
+def test_memory_at_thirty_million_points(tmp_path):
+    """3e7 points are 750 MB of results; beyond eight blocks memory stays where it is."""
+    middle, large = peak(8_000_000, tmp_path), peak(30_000_000, tmp_path)
+    assert large < 1.1 * middle and large < 1.0e9
