@@ -1,0 +1,41 @@
+"""Continuous-time Markov chains: built from rates, solved, differentiated and vectorised as pure JAX functions."""
+
+from hetjax.ctmc.generator import (
+    Classes,
+    Levels,
+    StateSpace,
+    check_generator,
+    check_levels,
+    classes,
+    dense_to_levels,
+    explore,
+    generator,
+    levels_to_dense,
+)
+from hetjax.ctmc.levels import expectation_levels, stationary_levels
+from hetjax.ctmc.matrix_geometric import MatrixGeometric, logarithmic_reduction, matrix_geometric
+from hetjax.ctmc.queues import Queue, map_map_1, map_ph_1, ph_ph_1
+from hetjax.ctmc.stationary import stationary
+
+__all__ = [
+    "Classes",
+    "Levels",
+    "MatrixGeometric",
+    "Queue",
+    "StateSpace",
+    "check_generator",
+    "check_levels",
+    "classes",
+    "dense_to_levels",
+    "expectation_levels",
+    "explore",
+    "generator",
+    "levels_to_dense",
+    "logarithmic_reduction",
+    "map_map_1",
+    "map_ph_1",
+    "matrix_geometric",
+    "ph_ph_1",
+    "stationary",
+    "stationary_levels",
+]

@@ -1,0 +1,239 @@
+"""Subtraction-free elimination: what every direct solver of this package is made of.
+
+For off-diagonal rates W >= 0 between n states and exit rates e >= 0 out of them, let
+``N = (diag(e + W 1) - W)^-1``; ``N[i, j]`` is the expected time spent in j before leaving, starting in i.
+States are eliminated from the last to the first. The pivot of state k is the sum of what is left of its row,
+``s_k = e_k + sum_{j<k} W[k, j]`` (Grassmann, Taksar and Heyman, Oper. Res. 33, 1985): diagonals are never read and
+nothing is ever subtracted, so every entry keeps its relative accuracy, however nearly decomposable the chain is
+(O'Cinneide, Numer. Math. 65, 1993). Rows are divided by their pivot first; the quotients are probabilities, so the
+elimination cannot overflow.
+
+Arrays are *points last*: states on the leading axes, any number of trailing axes for independent problems, which
+are vectorised over. Pivots are taken in blocks of four: inside a block everything is unrolled, the rest of the matrix
+gets one fused rank-4 update. A pivot 0 marks a state that never leaves the states after it (or padding): its row is
+replaced by zeros, and :func:`apply_left` starts the stationary mass there.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hetjax.ctmc.batching import fence
+
+PIVOTS = 4  # states eliminated between two updates of the rest of the matrix
+
+
+class _Block(NamedTuple):
+    """The finished rows of one block of pivots."""
+
+    low: int
+    core: dict[tuple[int, int], jax.Array]  # below the diagonal: row / pivot; above it: rates when eliminated
+    row: dict[int, jax.Array]  # columns before the block: row / pivot
+    column: dict[int, jax.Array]  # rows before the block: rates when eliminated
+    inverse: dict[int, jax.Array]  # 1 / pivot
+    right: dict[int, jax.Array]  # right-hand sides / pivot
+
+
+def inverse_pivot(pivot: jax.Array) -> jax.Array:
+    """1/pivot, and 0 for a pivot that is 0 (NaN stays NaN), with finite derivatives."""
+    zero = pivot == 0
+    return jnp.where(zero, jnp.zeros_like(pivot), 1 / jnp.where(zero, jnp.ones_like(pivot), pivot))
+
+
+def total(terms: Sequence[Any]) -> Any:
+    """The sum of at least one array, added from left to right."""
+    result = terms[0]
+    for term in terms[1:]:
+        result = result + term
+    return result
+
+
+def _eliminate(rates: jax.Array, exits: jax.Array | None, right: jax.Array | None) -> list[_Block]:
+    """Eliminates all states; the blocks come in the order of elimination (last states first)."""
+    n = rates.shape[0]
+    guard = fence if n > PIVOTS else _same  # keeps XLA from computing shared terms repeatedly
+    blocks = []
+    for high in range(n, 0, -PIVOTS):
+        low = max(high - PIVOTS, 0)
+        states = range(low, high)
+        core = {(p, q): rates[p, q] for p in states for q in states if p != q}
+        row = {p: rates[p, :low] for p in states} if low else {}
+        column = {p: rates[:low, p] for p in states} if low else {}
+        leave = {} if exits is None else {p: exits[p] for p in states}
+        rhs = {} if right is None else {p: right[p] for p in states}
+        inverse: dict[int, jax.Array] = {}
+        for p in reversed(states):
+            terms = ([leave[p]] if leave else []) + [core[p, q] for q in range(low, p)]
+            terms += [row[p][q] for q in range(low)]
+            inverse[p] = inverse_pivot(total(terms)) if terms else jnp.zeros_like(rates[0, 0])
+            core |= {(p, q): core[p, q] * inverse[p] for q in range(low, p)}
+            for vector in (row, rhs):
+                if vector:
+                    vector[p] = vector[p] * inverse[p][None]
+            if leave:
+                leave[p] = leave[p] * inverse[p]
+            core, row, leave, rhs = guard((core, row, leave, rhs))
+            for i in range(low, p):
+                rate = core[i, p]
+                core |= {(i, q): core[i, q] + rate * core[p, q] for q in range(low, p) if q != i}
+                for vector in (row, rhs):
+                    if vector:
+                        vector[i] = vector[i] + rate[None] * vector[p]
+                if leave:
+                    leave[i] = leave[i] + rate * leave[p]
+                if column:
+                    column[i] = column[i] + column[p] * core[p, i][None]
+        if low:
+            core, row, column, leave, rhs = guard((core, row, column, leave, rhs))
+            rates = rates[:low, :low] + total([column[p][:, None] * row[p][None] for p in states])
+            if exits is not None:
+                exits = exits[:low] + total([column[p] * leave[p][None] for p in states])
+            if right is not None:
+                right = right[:low] + total([column[p][:, None] * rhs[p][None] for p in states])
+            rates, exits, right = guard((rates, exits, right))
+        blocks.append(_Block(low, core, row, column, inverse, rhs))
+    return blocks
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def _substitute(blocks: list[_Block]) -> jax.Array:
+    """X[k] = right[k] + sum_{j<k} row[k, j] X[j], block by block from the first state on."""
+    guard = fence if len(blocks) > 1 else _same
+    done: list[tuple[int, jax.Array]] = []
+    for block in reversed(blocks):
+        states = sorted(block.right)
+        sums = guard(jnp.stack([block.right[p] for p in states]))
+        if block.low:
+            rows = guard(jnp.stack([block.row[p] for p in states]))
+            for start, x in done:
+                sums = guard(sums + total([rows[:, start + k][:, None] * x[k][None] for k in range(x.shape[0])]))
+        solved: list[jax.Array] = []
+        for p in states:
+            inside = [block.core[p, block.low + j][None] * x for j, x in enumerate(solved)]
+            solved.append(total([sums[p - block.low], *inside]))
+        done.append((block.low, guard(jnp.stack(solved))))
+    return done[0][1] if len(done) == 1 else jnp.concatenate([x for _, x in done])
+
+
+def _pack(blocks: list[_Block]) -> jax.Array:
+    """The factors as one (n, n, ...) array: probabilities below the diagonal, 1/pivot on it, rates above it."""
+    bands = []
+    for block in reversed(blocks):
+        states = sorted(block.inverse)
+        parts = [jnp.stack([block.row[p] for p in states])] if block.low else []
+        parts.append(jnp.stack([jnp.stack([block.inverse[p] if p == q else block.core[p, q] for q in states])
+                                for p in states]))
+        parts += [jnp.stack([later.column[q][block.low:block.low + len(states)] for q in sorted(later.column)], axis=1)
+                  for later in reversed(blocks) if later.low > block.low]
+        bands.append(jnp.concatenate(parts, axis=1) if len(parts) > 1 else parts[0])
+    return jnp.concatenate(bands) if len(bands) > 1 else bands[0]
+
+
+def solve(rates: jax.Array, exits: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """``N right`` and the number of pivots 0 (int32). Shapes (n, n, ...), (n, ...), (n, m, ...)."""
+    blocks = _eliminate(rates, exits, right)
+    zeros = total([(inverse == 0).astype(jnp.int32) for block in blocks for inverse in block.inverse.values()])
+    return _substitute(blocks), zeros
+
+
+def solve_and_factor(rates: jax.Array, exits: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """``N right`` and the factors of N, packed as :func:`factor` does."""
+    blocks = _eliminate(rates, exits, right)
+    return _substitute(blocks), _pack(blocks)
+
+
+def factor(rates: jax.Array, exits: jax.Array | None = None) -> jax.Array:
+    """The factors of N in one (n, n, ...) array: probabilities below the diagonal, 1/pivot on it, rates above it.
+
+    Without ``exits`` the chain is closed: state 0 has pivot 0.
+    """
+    return _pack(_eliminate(rates, exits, None))
+
+
+def apply_right(factors: jax.Array, right: jax.Array) -> jax.Array:
+    """``N right`` from the factors, for any right (n, m, ...) of either sign."""
+    n = factors.shape[0]
+    rhs = [right[k] for k in range(n)]
+    for k in range(n - 1, -1, -1):
+        rhs[k] = rhs[k] * factors[k, k][None]
+        for i in range(k):
+            rhs[i] = rhs[i] + factors[i, k][None] * rhs[k]
+    for k in range(n):
+        rhs[k] = total([rhs[k]] + [factors[k, j][None] * rhs[j] for j in range(k)])
+    return jnp.stack(rhs)
+
+
+def apply_left(factors: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """``left N`` for inflows left >= 0, shape (n, ...): expected times, or a stationary measure where mass is trapped.
+
+    Also returns two integers: how often mass reached a state with pivot 0 (the mass of all states before it, here and
+    in earlier levels, is then 0, and the measure starts there with 1), and how many states with pivot 0 no mass reached
+    (padding, or a further recurrent class).
+    """
+    n = factors.shape[0]
+    flow = [left[k] for k in range(n)]
+    for k in range(n - 1, 0, -1):
+        for j in range(k):
+            flow[j] = flow[j] + flow[k] * factors[k, j]
+    return _measure(factors, flow)
+
+
+def stationary_measure(rates: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The stationary measure (not normalised) of a closed chain (n, n, ...), and how many states have pivot 0.
+
+    x_0 = 1, x_k = sum_{j<k} x_j rate[j, k] / pivot_k. A state with pivot 0 never returns to those before it. The last
+    such state is recurrent (all states after it lead back): mass starts there. If there are none, state 0 is
+    recurrent and all states lead to it; else :func:`has_one_class` tells whether the distribution is unique.
+    """
+    guard = fence if rates.shape[0] > PIVOTS else _same
+    zero, one = jnp.zeros_like(rates[0, 0]), jnp.ones_like(rates[0, 0])
+    measure: jax.Array | None = None
+    zeros = jnp.zeros(rates.shape[2:], jnp.int32)
+    for block in reversed(_eliminate(rates, None, None)):
+        states = sorted(block.inverse)
+        flow = {p: zero if measure is None else jnp.sum(measure * block.column[p], axis=0) for p in states}
+        x: dict[int, jax.Array] = {0: one} if block.low == 0 else {}
+        keep = one
+        for p in states[1:] if block.low == 0 else states:
+            inflow = total([flow[p] * keep] + [x[j] * block.core[j, p] for j in x])
+            trapped = block.inverse[p] == 0
+            here = jnp.where(trapped, zero, one)
+            x = {j: v * here for j, v in x.items()} | {p: jnp.where(trapped, one, inflow * block.inverse[p])}
+            keep = keep * here
+            zeros = zeros + trapped.astype(jnp.int32)
+        solved = jnp.stack([x[p] for p in states])
+        measure = guard(solved if measure is None else jnp.concatenate([measure * keep[None], solved]))
+    assert measure is not None
+    return measure, zeros
+
+
+def has_one_class(rates: jax.Array) -> jax.Array:
+    """Whether the chain (n, n, ...) has a single recurrent class: some state is reached from every state."""
+    n = rates.shape[0]
+    reach = (rates > 0) | jnp.eye(n, dtype=bool).reshape(n, n, *[1] * (rates.ndim - 2))
+    for _ in range(max(n - 1, 1).bit_length()):
+        paths = reach.astype(jnp.float32)
+        reach = jnp.einsum("ij...,jk...->ik...", paths, paths) > 0
+    return jnp.any(jnp.all(reach, axis=0), axis=0)
+
+
+def _measure(factors: jax.Array, flow: list[jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """x_k = (flow_k + sum_{j<k} x_j rate[j, k]) / pivot_k."""
+    n = factors.shape[0]
+    x: list[jax.Array] = []
+    starts = unreached = jnp.zeros(flow[0].shape, jnp.int32)
+    for k in range(n):
+        inflow = total([flow[k]] + [x[j] * factors[j, k] for j in range(k)])
+        trapped = factors[k, k] == 0
+        reached = trapped & (inflow > 0)
+        keep = 1 - reached.astype(inflow.dtype)
+        x = [v * keep for v in x] + [jnp.where(reached, jnp.ones_like(inflow), inflow * factors[k, k])]
+        flow = [v * keep for v in flow]
+        starts = starts + reached.astype(jnp.int32)
+        unreached = unreached + (trapped & ~reached).astype(jnp.int32)
+    return jnp.stack(x), starts, unreached

@@ -1,0 +1,394 @@
+"""Stationary laws and stationary rewards of chains with levels (block-tridiagonal generators), right at any load.
+
+Level l moves up by U_l, down by D_l, inside by A_l (off-diagonal rates). Levels are eliminated from the top: with W_l
+the rates inside level l of the chain watched only on levels <= l,
+
+    W_l = A_l + U_l G_{l+1},    N_l = (diag(D_l 1 + W_l 1) - W_l)^-1,    G_l = N_l D_l,
+
+where G_l[i, j] is the probability that the chain, started in phase i of level l, first enters level l - 1 in phase j.
+G is stochastic whatever the load, so nothing can overflow; everything is a sum of products of non-negative numbers
+(:mod:`hetjax.ctmc.elimination`), so every entry is right to about eps times its distance from level 0.
+
+The law then grows upwards, pi_l = pi_{l-1} U_{l-1} N_l, each level with its own power of two. A reward needs no law:
+M_l = f_l + U_l N_{l+1} M_{l+1} is the reward collected above and in level l per unit of time in level l, so
+sum pi f = pi_0 M_0 / pi_0 m_0, m the same for f = 1: one pass, no storage.
+
+Sources: Grassmann, Taksar and Heyman, Oper. Res. 33 (1985); Gaver, Jacobs and Latouche, Adv. Appl. Prob. 16 (1984).
+"""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from hetjax.ctmc import elimination, panels
+from hetjax.ctmc.batching import fence, points_last
+from hetjax.ctmc.elimination import total
+from hetjax.ctmc.generator import Levels, check_shapes
+from hetjax.result import Solution, Status
+
+LARGE = 24  # phases; beyond, points first and matrix products
+
+
+def expectation_levels(levels: Levels, rewards: jax.Array) -> Solution:
+    """Stationary means ``sum_{l,j} pi[l, j] rewards[k, l, j]`` without the law: one pass, half the cost.
+
+    Args:
+      levels: the chain; see :class:`hetjax.ctmc.Levels`. All its states must lead to level 0.
+      rewards: (L, S), or (k, L, S) for several means at once, per unit time, of any sign. Negative terms may cancel.
+
+    Returns:
+      ``Solution`` with ``value`` a scalar, or (k,). ``status``: out_of_domain for negative or NaN rates, for several
+      recurrent classes, or states that never lead to level 0 (then :func:`stationary_levels` still gives the
+      law); nonfinite if a quantity leaves the range of the dtype.
+
+    Relative error max(1e-13, L eps) for rewards >= 0; cost O(L S^3). Points under ``vmap`` go to the last
+    axis in blocks that fit the cache. Leaves may also have further trailing axes, the same for all (L, S, S, points...):
+    the fastest form when the chain is built that way (rewards then are (k, L, S, points...)).
+
+    >>> import jax.numpy as jnp
+    >>> from hetjax import ctmc
+    >>> mm1k = ctmc.Levels(up=jnp.ones((3, 1)), local=jnp.zeros((3, 1, 1)), down=jnp.full((3, 1), 2.0))
+    >>> mean = ctmc.expectation_levels(mm1k, jnp.arange(3.0)[:, None])
+    >>> round(float(mean.value), 6)
+    0.571429
+    """
+    levels = _prepare(levels)
+    L, S = check_shapes(levels)
+    single = rewards.ndim == levels.local.ndim - 1 and levels.local.ndim == 3
+    rewards = rewards[None] if single else rewards
+    if rewards.ndim != levels.local.ndim or rewards.shape[1:] != (L, S, *levels.local.shape[3:]):
+        raise ValueError(f"rewards has shape {rewards.shape}; give {(L, S)} or (k, {L}, {S})"
+                         + ("" if single or levels.local.ndim == 3 else " with the points of the levels last"))
+    values, status = _run(_expectation, levels, rewards.astype(levels.local.dtype))
+    return Solution(values[0] if single else values, status, jnp.zeros_like(values[0]), jnp.zeros(status.shape, jnp.int32))
+
+
+def stationary_levels(levels: Levels, form: Literal["probability", "scaled", "log"] = "probability") -> Solution:
+    """The stationary law of a chain with levels.
+
+    Args:
+      levels: the chain; see :class:`hetjax.ctmc.Levels`.
+      form: "probability": (L, S), values below the dtype's range are exact zeros; "scaled": a pair (P, E), (L, S)
+        floats and (L,) int32, the law is P 2^E at any size; "log": its natural logarithm (L, S).
+
+    Returns:
+      ``Solution``; ``residual`` is the largest relative difference of inflow and outflow of a state. ``status``:
+      out_of_domain for negative or NaN rates and several recurrent classes; nonfinite if a quantity leaves the range
+      inside a level; not_converged if the ratio of phases within one level left the range and the balance of
+      some state is lost by it (phases with opposite drift over hundreds of levels, coupled in the middle).
+
+    Relative error of every entry max(1e-13, L eps), L its distance from level 0, at any load. Cost O(L S^3). Transient
+    states get exact zeros. Points under ``vmap`` go to the last axis in blocks; see :func:`expectation_levels`.
+
+    >>> import jax.numpy as jnp
+    >>> from hetjax import ctmc
+    >>> mm1k = ctmc.Levels(up=jnp.ones((3, 1)), local=jnp.zeros((3, 1, 1)), down=jnp.full((3, 1), 2.0))
+    >>> [round(float(p), 6) for p in ctmc.stationary_levels(mm1k).value[:, 0]]
+    [0.571429, 0.285714, 0.142857]
+    """
+    if form not in ("probability", "scaled", "log"):
+        raise ValueError(f"form = {form!r}; give 'probability', 'scaled' or 'log'")
+    levels = _prepare(levels)
+    check_shapes(levels)
+    law, exponent, status, residual = _run(_law, levels)
+    if form == "probability":
+        value: Any = law * _two(exponent, law.dtype)[:, None]
+    elif form == "scaled":
+        value = (law, exponent)
+    else:
+        none = law == 0
+        value = jnp.where(none, -jnp.inf, jnp.log(jnp.where(none, jnp.ones_like(law), law)))
+        value = value + (exponent.astype(law.dtype) * np.log(2).astype(law.dtype))[:, None]
+    return Solution(value, status, residual, jnp.zeros(status.shape, jnp.int32))
+
+
+def _prepare(levels: Levels) -> Levels:
+    """One floating dtype, and no rates of phases that do not exist."""
+    dtype = jnp.result_type(*levels[:3])
+    dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
+    up, local, down = (jnp.asarray(x, dtype) for x in levels[:3])
+    if levels.mask is None:
+        return Levels(up, local, down)
+    mask = jnp.asarray(levels.mask)
+    points = local.shape[3:]
+    mask = jnp.broadcast_to(mask.reshape(*mask.shape, *[1] * (len(points) + 2 - mask.ndim)), (*local.shape[:2], *points))
+    real = mask.astype(dtype)
+    above, below = jnp.roll(real, -1, 0), jnp.roll(real, 1, 0)
+
+    def between(block: jax.Array, other: jax.Array) -> jax.Array:
+        return block * real[:, :, None] * other[:, None] if block.ndim == local.ndim else block * real * other
+
+    return Levels(between(up, above), between(local, real), between(down, below), mask)
+
+
+def _two(exponent: jax.Array, dtype: Any) -> jax.Array:
+    """2^exponent for exponents <= 0, exactly 0 below the normal range."""
+    info = jnp.finfo(dtype)
+    kind = jnp.int64 if info.bits == 64 else jnp.int32
+    biased = jnp.maximum(exponent.astype(kind) + (info.maxexp - 1), 0)
+    return lax.bitcast_convert_type(biased << info.nmant, dtype)
+
+
+def _exponent(x: jax.Array) -> jax.Array:
+    """The binary exponent (int32) of x >= 0; that of the smallest normal number for 0."""
+    info = jnp.finfo(x.dtype)
+    kind = jnp.int64 if info.bits == 64 else jnp.int32
+    bits = lax.bitcast_convert_type(lax.stop_gradient(x), kind) >> info.nmant
+    return jnp.clip(bits - (info.maxexp - 1), info.minexp + 1, info.maxexp - 2).astype(jnp.int32)
+
+
+def _scale(x: jax.Array, exponent: jax.Array) -> jax.Array:
+    """x[i] 2^-exponent for an exponent of either sign."""
+    down = _two(-jnp.maximum(exponent, 0), x.dtype)
+    up = 1 / _two(jnp.minimum(exponent, 0), x.dtype)
+    return x * (down * up)[None]
+
+
+def _blocks(levels: Levels) -> tuple[jax.Array, ...]:
+    """What step l of the elimination reads, l = 1..L-1: down_l, local_{l-1}, up_{l-1}."""
+    return levels.down[1:], levels.local[:-1], levels.up[:-1]
+
+
+def _full(block: jax.Array, like: jax.Array) -> jax.Array:
+    """The (S, S, ...) matrix of one block that may be given by its diagonal."""
+    if block.ndim == like.ndim:
+        return block
+    zero = jnp.zeros_like(block[0])
+    S = block.shape[0]
+    return jnp.stack([jnp.stack([block[i] if i == j else zero for j in range(S)]) for i in range(S)])
+
+
+def _times(block: jax.Array, x: jax.Array) -> jax.Array:
+    """block @ x for a block (S, S, ...), or the diagonal (S, ...) of one, and x (S, m, ...)."""
+    if block.ndim < x.ndim:
+        return block[:, None] * x
+    if x.ndim == 2 and block.shape[0] > LARGE:
+        return block @ x
+    return total([block[:, k][:, None] * x[k][None] for k in range(block.shape[0])])
+
+
+def _exits(block: jax.Array, like: jax.Array) -> jax.Array:
+    return block if block.ndim < like.ndim else total([block[:, k] for k in range(block.shape[1])])
+
+
+def _smallest(local: jax.Array, *blocks: jax.Array) -> jax.Array:
+    """The smallest rate, without the diagonal of local."""
+    S = local.shape[0]
+    diagonal = jnp.eye(S, dtype=bool).reshape(S, S, *[1] * (local.ndim - 2))
+    least = jnp.min(jnp.where(diagonal, jnp.zeros_like(local), local), axis=(0, 1))
+    for block in blocks:
+        least = jnp.minimum(least, jnp.min(block, axis=tuple(range(block.ndim - least.ndim))))
+    return least
+
+
+def _measure(rates: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The stationary measure of the chain watched on level 0, and how many states have pivot 0."""
+    form = panels.stationary_measure if rates.shape[0] > LARGE else elimination.stationary_measure
+    return form(rates)
+
+
+def _unique(rates: jax.Array, zeros: jax.Array, levels: Levels) -> jax.Array:
+    """Whether the chain watched on level 0 has one recurrent class; looked at only where a pivot was 0."""
+    def look(rates: jax.Array) -> jax.Array:
+        if levels.mask is None:
+            return elimination.has_one_class(rates)
+        real = levels.mask[0]
+        first = jnp.argmax(real, axis=0)  # phases that do not exist lead to one that does
+        S = rates.shape[0]
+        lead = jnp.arange(S).reshape(S, *[1] * first.ndim) == first[None]
+        return elimination.has_one_class(jnp.where(real[:, None], rates, lead[None].astype(rates.dtype)))
+
+    return lax.cond(jnp.any(zeros > 0), look, lambda r: jnp.ones(r.shape[2:], bool), rates)
+
+
+def _missing(levels: Levels, first: int) -> jax.Array | int:
+    """How many phases of the levels from ``first`` on do not exist."""
+    return 0 if levels.mask is None else jnp.sum(~levels.mask[first:], axis=(0, 1), dtype=jnp.int32)
+
+
+def _expectation_points(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(k, ...) means and status; everything points last."""
+    S = levels.local.shape[1]
+    points = levels.local.shape[3:]
+    columns = jnp.concatenate([jnp.ones_like(rewards[:1]), rewards])
+    columns = columns if levels.mask is None else columns * levels.mask.astype(columns.dtype)[None]
+    columns = jnp.moveaxis(columns, 0, 2)  # (L, S, 1 + k, ...)
+    solve = panels.solve if S > LARGE else elimination.solve
+
+    def step(carry: Any, blocks: Any) -> tuple[Any, None]:
+        rates, collected, exponent, zeros, least = carry
+        down, local, up, reward = blocks
+        right = jnp.concatenate([_full(down, rates), collected], axis=1)
+        rates, exits, right = fence((rates, _exits(down, rates), right))
+        x, zero = solve(rates, exits, right)
+        least = jnp.minimum(least, _smallest(local, down, up))
+        above = fence(_times(up, x))
+        raw = reward * _two(-exponent, x.dtype)[None, None] + above[:, S:]
+        shift = _exponent(jnp.max(raw[:, 0], axis=0))
+        return (local + above[:, :S], raw * _two(-jnp.maximum(shift, 0), x.dtype)[None, None], exponent + jnp.maximum(shift, 0),
+                zeros + zero, least), None
+
+    start = (levels.local[-1], columns[-1], jnp.zeros(points, jnp.int32), jnp.zeros(points, jnp.int32),
+             _smallest(levels.local[-1]))
+    (rates, collected, exponent, zeros, least), _ = lax.scan(step, start, (*_blocks(levels), columns[:-1]), reverse=True)
+    measure, zero = _measure(rates)
+    if levels.mask is not None:
+        measure = measure * levels.mask[0].astype(measure.dtype)
+    sums = jnp.sum(measure[:, None] * collected, axis=0)
+    values = sums[1:] / sums[:1]
+    legal = (least >= 0) & _unique(rates, zero, levels) & (zeros <= _missing(levels, 1))
+    lost = sums[0] / jnp.max(measure, axis=0) < jnp.finfo(rates.dtype).tiny / jnp.finfo(rates.dtype).eps
+    finite = jnp.all(jnp.isfinite(values), axis=0) & ~lost
+    return values, _status(legal, finite)
+
+
+def _status(legal: jax.Array, finite: jax.Array) -> jax.Array:
+    return jnp.where(legal, jnp.where(finite, Status.OK, Status.NONFINITE), Status.OUT_OF_DOMAIN).astype(jnp.uint8)
+
+
+def _law_points(levels: Levels) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """(L, S, ...) mantissas, (L, ...) exponents, status, residual; everything points last."""
+    S = levels.local.shape[1]
+    points = levels.local.shape[3:]
+
+    def eliminate(carry: Any, blocks: Any) -> tuple[Any, jax.Array]:
+        rates, least = carry
+        down, local, up = blocks
+        exits, right = _exits(down, rates), _full(down, rates)
+        rates, exits, right = fence((rates, exits, right))
+        if S > LARGE:
+            x, _ = panels.solve(rates, exits, jnp.concatenate([right, jnp.eye(S, dtype=rates.dtype)], axis=1))
+            x, factors = x[:, :S], x[:, S:]
+        else:
+            x, factors = elimination.solve_and_factor(rates, exits, right)
+        least = jnp.minimum(least, _smallest(local, down, up))
+        return (local + fence(_times(up, x)), least), factors
+
+    start = (levels.local[-1], _smallest(levels.local[-1]))
+    (rates, least), factors = lax.scan(eliminate, start, _blocks(levels), reverse=True)
+    measure, zero = _measure(rates)
+    if levels.mask is not None:
+        measure = measure * levels.mask[0].astype(measure.dtype)
+
+    def climb(carry: Any, blocks: Any) -> tuple[Any, Any]:
+        below, exponent, first, astray = carry
+        factors, up, level = blocks
+        left = below * up if up.ndim == below.ndim else total([below[k][None] * up[k] for k in range(S)])
+        if S > LARGE:
+            here, starts, unreached = left @ factors, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
+        else:
+            here, starts, unreached = elimination.apply_left(factors, left)
+        shift = _exponent(jnp.max(here, axis=0))
+        here, exponent = _scale(here, shift), exponent + shift
+        carry = here, exponent, jnp.where(starts > 0, level, first), astray + unreached
+        return carry, (here, exponent)
+
+    shift = _exponent(jnp.max(measure, axis=0))
+    measure = _scale(measure, shift)
+    zeros = jnp.zeros(points, jnp.int32)
+    L = levels.local.shape[0]
+    (_, _, first, astray), (law, exponent) = lax.scan(
+        climb, (measure, zeros, zeros, zeros), (factors, levels.up[:-1], jnp.arange(1, L, dtype=jnp.int32)))
+    law = jnp.concatenate([measure[None], law])
+    exponent = jnp.concatenate([zeros[None], exponent])
+    after = jnp.arange(L, dtype=jnp.int32).reshape(L, *[1] * len(points)) >= first[None]
+    law = law * after[:, None].astype(law.dtype)
+    exponent = jnp.where(after, exponent, jnp.int32(-2**30))
+    exponent = exponent - jnp.max(exponent, axis=0, keepdims=True)
+    law = law / jnp.sum(law * _two(exponent, law.dtype)[:, None], axis=(0, 1))[None, None]
+    unique = _unique(rates, zero, levels) | (first > 0)
+    legal = (least >= 0) & unique & (astray <= _missing(levels, 1))
+    residual, lost = _balance(levels, law, exponent)
+    status = _status(legal, jnp.all(jnp.isfinite(law), axis=(0, 1)))
+    status = jnp.where((status == Status.OK) & lost, jnp.uint8(Status.NOT_CONVERGED), status)
+    return law, exponent, status, residual
+
+
+def _balance(levels: Levels, law: jax.Array, exponent: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The largest relative difference of inflow and outflow of a state, and whether one is lost that matters.
+
+    Where two phases of a level differ by more than the range, the smaller one is flushed. That is harmless unless it
+    feeds levels that carry mass: then some state receives more than it sends.
+    """
+    L, S = levels.local.shape[:2]
+    if S == 1:  # flow up = flow down holds by construction
+        return jnp.zeros_like(law[0, 0]), jnp.zeros(law.shape[2:], bool)
+    diagonal = jnp.eye(S, dtype=bool).reshape(1, S, S, *[1] * (law.ndim - 2))
+    local = jnp.where(diagonal, jnp.zeros_like(levels.local), levels.local)
+    info = jnp.finfo(law.dtype)
+    most = info.maxexp // 3
+
+    def flow(vector: jax.Array, block: jax.Array, steps: jax.Array) -> jax.Array:
+        moved = _scale_levels(vector, jnp.clip(steps, -most, most))
+        return moved * block if block.ndim == law.ndim else jnp.sum(moved[:, :, None] * block, axis=1)
+
+    def leaving(block: jax.Array) -> jax.Array:
+        return block if block.ndim == law.ndim else jnp.sum(block, axis=2)
+
+    steps = exponent[1:] - exponent[:-1]
+    none = jnp.zeros_like(law[:1])
+    inflow = jnp.sum(law[:, :, None] * local, axis=1)
+    inflow = inflow + jnp.concatenate([none, flow(law[:-1], levels.up[:-1], -steps)])
+    inflow = inflow + jnp.concatenate([flow(law[1:], levels.down[1:], steps), none])
+    rates = leaving(local) + jnp.concatenate([leaving(levels.up[:-1]), none]) + jnp.concatenate([none, leaving(levels.down[1:])])
+    outflow = law * rates
+    larger = jnp.maximum(inflow, outflow)
+    seen = larger > jnp.max(larger, axis=1, keepdims=True) * 2.0 ** (-most / 2)
+    difference = jnp.where(seen, jnp.abs(inflow - outflow), jnp.zeros_like(larger)) / jnp.where(seen, larger, jnp.ones_like(larger))
+    worst = jnp.max(difference, axis=1)
+    matters = lax.cummax(exponent, axis=0, reverse=True) > -info.maxexp
+    worst = lax.stop_gradient(jnp.where(matters, worst, jnp.zeros_like(worst)))
+    return jnp.max(worst, axis=0), jnp.any(worst > info.eps ** 0.5, axis=0)
+
+
+def _scale_levels(vector: jax.Array, steps: jax.Array) -> jax.Array:
+    """vector[l] 2^steps[l]."""
+    up = 1 / _two(-jnp.maximum(steps, 0), vector.dtype)
+    return vector * (_two(jnp.minimum(steps, 0), vector.dtype) * up)[:, None]
+
+
+def _block_size(levels: Levels, *_: Any) -> int:
+    """Points whose levels fit the cache together (measured on CPU)."""
+    S = levels.local.shape[1]
+    return 256 if S == 1 else 64 if S <= 4 else 16
+
+
+_expectation_batched = points_last(_expectation_points, _block_size)
+_law_batched = points_last(_law_points, _block_size)
+
+
+@jax.custom_jvp
+def _expectation(levels: Levels, rewards: jax.Array) -> Any:
+    return _expectation_batched(levels, rewards)
+
+
+@_expectation.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    return jax.jvp(_expectation_points, primals, tangents)
+
+
+@jax.custom_jvp
+def _law(levels: Levels) -> Any:
+    return _law_batched(levels)
+
+
+@_law.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    return jax.jvp(_law_points, primals, tangents)
+
+
+_POINTS = {_expectation: _expectation_points, _law: _law_points}
+
+
+def _run(function: Any, levels: Levels, *arguments: jax.Array) -> Any:
+    """Chooses the layout: points last up to LARGE phases, else points first."""
+    points, S = levels.local.ndim - 3, levels.local.shape[1]
+    if points and S > LARGE:
+        form = _POINTS[function]
+        for _ in range(points):
+            form = jax.vmap(form, in_axes=-1, out_axes=-1)
+        return form(levels, *arguments)
+    return _POINTS[function](levels, *arguments) if points or S > LARGE else function(levels, *arguments)
