@@ -126,6 +126,7 @@ def _find(items: Sequence[Any], name: str, what: str) -> Any:
 _BUILTIN: dict[str, str] = {  # name -> module:attribute, imported when asked for
     "overflow": "hetjax.models.overflow:MODEL",
     "stalling": "hetjax.models.stalling:MODEL",
+    "stalling_buffer": "hetjax.models.stalling.buffer:MODEL",
 }
 _REGISTERED: dict[str, Model] = {}
 
