@@ -81,8 +81,8 @@ def optimal_buffer(params: Params, *, largest: float = LARGEST, enumerate_up_to:
     0, 1/2, 1, 2, 4, .. assumed absent.
 
     Leaves of ``params``: scalars, or arrays of one shape (or that broadcast) for a batch; works under jit and vmap.
-    Gradients in q, r and M: ``K_real`` by the implicit function theorem, the others at fixed K (for ``mean_number`` that
-    is the envelope theorem). ``optimum_status``: INTERIOR; EDGE (K = 0, or ``largest``); MULTIMODAL (several local
+    Gradients in q, r and M: ``K_real`` by the implicit function theorem, the others at fixed K (for ``mean_number``
+    that is the envelope theorem). ``optimum_status``: INTERIOR; EDGE (K = 0, or ``largest``); MULTIMODAL (several local
     minima, the best is given); FLAT (a neighbour within rounding); FAILED (outside the domain or unstable: ``status``).
     Cost: about 45 times O(n) after O(m n) once, plus O(n) for each buffer enumerated. ValueError for a ``largest``
     outside [0, 1e7]. Source: section 3.2 of the paper, scaled slope and certificate derived here.
@@ -137,10 +137,11 @@ def point_optimum(q: jax.Array, r: jax.Array, M: jax.Array, largest: jax.Array, 
             f.p1 * rise.value / step_total(f, here),
             never, log_never, zero, log_zero, *point_asymptotes(f, r))
     real = jax.tree.map(lambda leaf: jnp.where(legal, leaf, jnp.nan), real)
-    return OptimalBuffer(jnp.where(legal, K, -1).astype(jnp.int32), *real,
-                         jnp.where(legal, found.minima, 0).astype(jnp.int32),
-                         jnp.where(legal, kind, int(OptimumStatus.FAILED)).astype(jnp.uint8),
-                         jnp.where(legal, certificate, int(Certificate.NONE)).astype(jnp.uint8), status)
+    codes = (jnp.where(legal, found.minima, 0).astype(jnp.int32),
+             jnp.where(legal, kind, int(OptimumStatus.FAILED)).astype(jnp.uint8),
+             jnp.where(legal, certificate, int(Certificate.NONE)).astype(jnp.uint8), status)
+    answer: tuple[Any, ...] = (jnp.where(legal, K, -1).astype(jnp.int32), *real, *codes)
+    return OptimalBuffer(*answer)
 
 
 def _tied(f: Fixed, value: jax.Array, size: jax.Array) -> jax.Array:
@@ -149,7 +150,7 @@ def _tied(f: Fixed, value: jax.Array, size: jax.Array) -> jax.Array:
 
 
 def _certify(f: Fixed, found: Found, largest: jax.Array, limit: int) -> tuple[Found, jax.Array]:
-    """The enumerated optimum where a bound of at most ``limit`` closes the enumeration, else ``found``; whether it did."""
+    """The enumerated optimum where a bound of at most ``limit`` closes it, else ``found``; and whether it did."""
     end = jnp.minimum(largest, limit)
     least = mean_number(f, state(f, found.K))
     trials = jnp.minimum(found.K + 2.0 ** jnp.arange(limit.bit_length(), dtype=largest.dtype), end)

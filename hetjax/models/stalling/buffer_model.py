@@ -6,8 +6,9 @@ Written with weights relative to the states below level m (models as in :mod:`he
     W = N_b + p1 (sum_{k<=K} (m + k) q^k + q^K [s + (m + K + n) tau + S2 / h0]),
 
 with N_b the mean number below level m, S1 = sum_{1..M} rho^w, S2 = sum w rho^w and s = n X_1 t_1 / t_0 the mean number
-in slow servers, waiting line apart, over the mass of level m+K. Everything K does to N goes through X_j (phase j's ratio
-at level m+K) and t_j. K + 1 steps of the Moebius map X -> 1 + m X / (a X + b), a = j / r, from X_{m-1} have the matrix
+in slow servers, waiting line apart, over the mass of level m+K. Everything K does to N goes through X_j (the ratio of
+phase j at level m+K) and t_j. K + 1 steps of the Moebius map X -> 1 + m X / (a X + b), a = j / r, from X_{m-1} have
+the matrix
 
     [[v+ E + D kappa, b E], [a E, v- E + D kappa]],   kappa = (w- / w+)^(K+1),  E = 1 - kappa,  determinant D^2 kappa,
 
@@ -144,7 +145,7 @@ def phases(f: Fixed, K: jax.Array) -> Phases:
     growth = moved * f.root / after  # X(K+1) / X(K) - 1
     rows = (f.c * x, moved * f.log_ratio * (start + f.b) / here, growth / (1 + growth), 1 / (1 + growth))
 
-    def climb(carry: tuple[jax.Array, ...], row: tuple[jax.Array, ...]) -> tuple[tuple[jax.Array, ...], None]:
+    def climb(carry: Any, row: Any) -> tuple[Any, None]:
         t, unit, rescaled, slope, gained, kept = carry  # t_j, 1 in its units, how often rescaled, d ln t_j / dK
         ratio, x_slope, x_gained, x_kept = row
         up, both = ratio * t, x_kept * kept

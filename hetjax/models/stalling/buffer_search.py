@@ -7,7 +7,7 @@ more customers holds fewer). Hence: find the *last* place where N stops falling,
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ def bracketing_search(f: Fixed, largest: jax.Array) -> Found:
     def slope(K: jax.Array) -> jax.Array:
         return slope_bracket(f, state(f, K)).value
 
-    def scan(carry: tuple[jax.Array, ...], K: jax.Array) -> tuple[tuple[jax.Array, ...], None]:
+    def scan(carry: Any, K: jax.Array) -> tuple[Any, None]:
         before, f_before, *kept = carry
         here = slope(K)
         turns = (f_before < 0) & (here >= 0)
@@ -77,13 +77,13 @@ def bracketing_search(f: Fixed, largest: jax.Array) -> Found:
 
 def _close_in(slope: Callable[[jax.Array], jax.Array], low: jax.Array, high: jax.Array, f_low: jax.Array,
               f_high: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(low, high, root) by :data:`ROOT_STEPS` steps of Chandrupatla's method: inverse quadratic where safe, else halving."""
+    """(low, high, root) by :data:`ROOT_STEPS` steps of Chandrupatla: inverse quadratic where safe, else halving."""
     tiny, eps = jnp.finfo(low.dtype).tiny, jnp.finfo(low.dtype).eps
 
     def quotient(x: jax.Array, y: jax.Array) -> jax.Array:
         return x / jnp.where(y == 0, tiny, y)
 
-    def step(carry: tuple[jax.Array, ...], _: None) -> tuple[tuple[jax.Array, ...], None]:
+    def step(carry: Any, _: None) -> tuple[Any, None]:
         a, b, fa, fb, t = carry
         x = a + t * (b - a)
         fx = slope(x)
@@ -118,9 +118,9 @@ def rises_beyond(f: Fixed, at: State, least: jax.Array) -> jax.Array:
     """True only if N(k), k >= ``at.K``, stays above ``least`` or rises from there on; by either of two bounds.
 
     1. The levels alone hold at least what M/M/m/m+k holds, which grows with k: above ``least`` at K, above it for good.
-    2. q < 1: X_j, t_j, h0 and s grow with K and tau falls. So with e = tau(K) - q tau(inf) and y = m + k - N(k),
-       N(k+1) - N(k) has the sign of at least y (q - e) + q + q tau(inf) - (1-q) s(inf) - (n + S2/S1) e; and y is at least
-       y(K) Z(K) with s(inf) for s, over 1 + p1/(1-q) >= Z(k). If q > e and the two are positive, N rises from K on.
+    2. q < 1: X_j, t_j, h0 and s grow with K and tau falls. So with e = tau(K) - q tau(inf) and y = m + k - N(k) the
+       sign of N(k+1) - N(k) is at least that of y (q - e) + q + q tau(inf) - (1-q) s(inf) - (n + S2/S1) e; and y is at
+       least y(K) Z(K) with s(inf) for s, over 1 + p1/(1-q) >= Z(k). If q > e and both are positive, N rises from K on.
     """
     margin = 1 + 64 * jnp.finfo(least.dtype).eps
     mass = at.one + f.p1 * (at.one + at.ramp)
@@ -141,7 +141,7 @@ def enumerate_buffers(f: Fixed, count: jax.Array) -> tuple[jax.Array, jax.Array]
 
     N is taken to rise beyond ``count``. O(n count).
     """
-    def body(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def body(carry: Any) -> Any:
         K, best, above, minima, fell = carry
         at = state(f, K)
         rise = step_bracket(f, at).value / step_total(f, at)

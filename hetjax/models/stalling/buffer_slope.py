@@ -9,8 +9,8 @@ optimum. With y = m + K - N, Y = y + n + S2/S1, F_k = int_0^1 s^k q^s ds, g = 1 
     N(inf) - N(K) = q^K (p1 / Z) { q/(1-q) [K + m (1-q) + (1+p1)/(1-q+p1)] - s - (Y + N - N(inf)) tau }      (q < 1).
 
 The first is the paper's N-bar (Table 1) differentiated, with its terms in K, m and N collected in y; the second is the
-same with a unit step, the third with an infinite one. The braces are linear in K but for terms that decay, so that their
-roots are well conditioned. Where tau is large (rho > 1, long line) braces and Z are both divided by it.
+same with a unit step, the third with an infinite one. The braces are linear in K but for terms that decay, so that
+their roots are well conditioned. Where tau is large (rho > 1, long line) braces and Z are both divided by it.
 """
 
 from collections.abc import Callable
@@ -75,7 +75,7 @@ def mean_number(f: Fixed, at: State) -> jax.Array:
 
 
 class Bracket(NamedTuple):
-    """A brace of the module's formulas over max(1, tau), and ``size``, the sum of its terms' sizes: it rounds at eps size."""
+    """A brace of the module's formulas over max(1, tau), and the sum of its terms' sizes: it rounds at eps ``size``."""
 
     value: jax.Array
     size: jax.Array
@@ -125,9 +125,9 @@ def rise_from_zero(f: Fixed, zero: State, at: State) -> jax.Array:
 def buffer_slope_scaled(params: Params) -> jax.Array:
     """dN/dK over min(1, q^K): the slope of the mean number in system in the stalling buffer, customers per place.
 
-    Any real K >= 0, M infinite where rho < 1; scalar leaves, or arrays of one shape. The error is a few roundings of the
-    largest term of the brace in the module's formulas: of the slope itself but for K near an optimum, n = 0, or small K
-    at r >> 1 with M = inf (there the slope is O(1/r)). Infinite at K = inf. O(m n), independent of K and M.
+    Any real K >= 0, M infinite where rho < 1; scalar leaves, or arrays of one shape. The error is a few roundings of
+    the largest term of the brace in the module's formulas: of the slope itself but for K near an optimum, n = 0, or
+    small K at r >> 1 with M = inf (there the slope is O(1/r)). Infinite at K = inf. O(m n), independent of K and M.
     Source: derived here from the paper's N-bar (Table 1).
 
     >>> from hetjax.models.stalling import Params
