@@ -1,17 +1,17 @@
 """End-to-end speed of a sweep against its two halves: ``python tests/benchmarks/sweep_end_to_end.py [--json FILE]``.
 
-Protocol. ``--model trivial`` replaces the stalling queue by two divisions. One process, float64, all CPU devices. A store of ``--points`` points is made in blocks of ``--block-points``.
-Three contenders alternate, ``--repeats`` times each, and the best time of each counts:
+Protocol. One process, float64, all CPU devices. ``--points`` points of the stalling queue (or, with ``--model trivial``,
+of two divisions) in blocks of ``--block-points``. Three contenders alternate, ``--repeats`` times each, and the best time
+of each counts:
 
 kernel   every block computed and discarded;
 writing  the same blocks, computed beforehand (up to eight, reused in turn), committed to a store: compressed, written,
          flushed (fsync of every file and folder, status last) as in a run;
 sweep    the real run: both, overlapped, with lock, log, verification and provenance, compiled kernels included.
 
-The sweep's compilation is warmed by the kernel contender through the persistent cache only if one is set; so the time
-from the start of the first block to the end of the last is also given ("steady"). Ratios: sweep speed over the slower of
-the two halves. The two halves share the cores: with compression on one core and the kernel on all, the ideal is
-max(writing, (kernel x cores + compression) / cores), not the slower half.
+The sweep compiles again; "steady" is its time from the end of the first block to the end of the last, scaled to all.
+Ratios: the time of the slower half over the sweep's. The halves share the cores, so the sum of the halves over the
+steady time tells how much of them overlaps.
 """
 
 import argparse
@@ -36,12 +36,12 @@ from hetjax.sweep.provenance import run_record  # noqa: E402
 from hetjax.sweep.run import RunOptions, run_sweep  # noqa: E402
 from hetjax.sweep.store import SweepStore  # noqa: E402
 
-
 AXES = tuple(Axis(name, 0, 1e9) for name in ("q", "r", "K", "M"))
 TRIVIAL = Model(
     "trivial", 1, "next to no work: shows what the engine itself costs",
     (*AXES, Axis("m", 1, 512, shape=True), Axis("n", 0, 512, shape=True)), (Metric("mean_number"),),
-    lambda v, metrics, bounds: ({"mean_number": v["q"] / (1 - v["q"]) + v["K"] / (v["r"] + v["M"])}, jax.numpy.uint8(Status.OK)))
+    lambda v, metrics, bounds: (
+        {"mean_number": v["q"] / (1 - v["q"]) + v["K"] / (v["r"] + v["M"])}, jax.numpy.uint8(Status.OK)))
 
 
 def main() -> None:
@@ -77,7 +77,8 @@ def main() -> None:
                 jax.block_until_ready(kernel.dispatch(block))
             times["kernel"].append(time.perf_counter() - start)
 
-            store = SweepStore.create(folder / f"w{repeat}.zarr", problem, shape, batch, run_record("benchmark", devices))
+            record = run_record("benchmark", devices)
+            store = SweepStore.create(folder / f"w{repeat}.zarr", problem, shape, batch, record)
             start = time.perf_counter()
             for i, block in enumerate(blocks[:-1]):  # the last one may be cut to the grid
                 store.commit(block, samples[blocks[i % min(8, len(blocks) - 1)]])
@@ -88,7 +89,7 @@ def main() -> None:
             marks: list[float] = []
             start = time.perf_counter()
             run_sweep(problem, folder / f"s{repeat}.zarr", RunOptions(
-                block_points=options.block_points, progress=lambda _: marks.append(time.perf_counter())))
+                block_points=options.block_points, progress=lambda _, marks=marks: marks.append(time.perf_counter())))
             times["sweep"].append(time.perf_counter() - start)
             times["steady"].append((marks[-1] - marks[0]) * len(blocks) / (len(blocks) - 1))
             shutil.rmtree(folder / f"s{repeat}.zarr")
@@ -101,8 +102,8 @@ def main() -> None:
     slower = max(best["kernel"], best["writing"])
     ratios = {"sweep": slower / best["sweep"], "steady": slower / best["steady"],
               "sum_of_halves": (best["kernel"] + best["writing"]) / best["steady"]}
-    print(f"points {points:,} in {len(blocks)} blocks on {len(devices)} devices; sweep / slower half {ratios['sweep']:.2f},"
-          f" steady {ratios['steady']:.2f}; sum of the halves / steady {ratios['sum_of_halves']:.2f}")
+    print(f"points {points:,} in {len(blocks)} blocks on {len(devices)} devices; slower half / sweep"
+          f" {ratios['sweep']:.2f}, steady {ratios['steady']:.2f}; sum of the halves / steady {ratios['sum_of_halves']:.2f}")
     if options.json:
         Path(options.json).write_text(json.dumps({"points": points, "blocks": len(blocks), "block_shape": shape,
                                                   "devices": len(devices), "times": times, "ratios": ratios}))

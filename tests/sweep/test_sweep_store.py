@@ -79,8 +79,8 @@ def test_layout_types_and_labels(finished):
     assert attributes["inner_batch"] == 32
     assert attributes["block_shape"] == [1, 1, 11, 5] == list(group["total"].chunks)
     assert attributes["spec_hash"] == sweep_of().spec_hash and attributes["spec"]["model"] == "toy"
-    for field in ("run_id", "hetjax_version", "git_commit", "git_tree", "git_dirty", "jax", "jaxlib", "platform", "device_kind",
-                  "n_devices", "x64", "python", "numpy", "zarr", "xla_flags", "host", "started"):
+    for field in ("run_id", "hetjax_version", "git_commit", "git_tree", "git_dirty", "jax", "jaxlib", "platform",
+                  "device_kind", "n_devices", "x64", "python", "numpy", "zarr", "xla_flags", "host", "started"):
         assert field in attributes["runs"][0]
     assert {name: str(array.dtype) for name, array in group.arrays()} == {
         "m": "int64", "K": "int64", "x": "float64", "y": "float64", "total": "float64", "root": "float64",
