@@ -3,8 +3,43 @@
 :func:`Params`, :func:`mean_number`, :func:`metrics`, :func:`evaluate` and the objects they are made of.
 """
 
+from hetjax.models.stalling import applications, paper_objects
 from hetjax.models.stalling.closed_form import mean_number
+from hetjax.models.stalling.distribution import (
+    EmptyStuckSlow,
+    StateProbabilities,
+    empty_stuck_slow,
+    state_probabilities,
+)
+from hetjax.models.stalling.metrics import Metrics, log_p_full, metrics
 from hetjax.models.stalling.params import AXES, Params, from_rates, status
+from hetjax.models.stalling.published import (
+    PublishedProbabilities,
+    published_mean_fast,
+    published_mean_number,
+    published_mean_slow,
+    published_mean_stalled,
+    published_mean_stuck,
+    published_mean_waiting,
+    published_p_empty,
+    published_p_fast,
+    published_p_full,
+    published_p_loss,
+    published_p_slow,
+    published_p_slow_only,
+    published_p_stalling,
+    published_p_stuck,
+    published_p_wait,
+    published_state_probabilities,
+)
 from hetjax.models.stalling.recursion import FullBuffer, Phases, full_buffer, phases
 
-__all__ = ["AXES", "FullBuffer", "Params", "Phases", "from_rates", "full_buffer", "mean_number", "phases", "status"]
+__all__ = [
+    "AXES", "EmptyStuckSlow", "FullBuffer", "Metrics", "Params", "Phases", "PublishedProbabilities",
+    "StateProbabilities", "applications", "empty_stuck_slow", "from_rates", "full_buffer", "log_p_full",
+    "mean_number", "metrics", "paper_objects", "phases", "published_mean_fast", "published_mean_number",
+    "published_mean_slow", "published_mean_stalled", "published_mean_stuck", "published_mean_waiting",
+    "published_p_empty", "published_p_fast", "published_p_full", "published_p_loss", "published_p_slow",
+    "published_p_slow_only", "published_p_stalling", "published_p_stuck", "published_p_wait",
+    "published_state_probabilities", "state_probabilities", "status",
+]

@@ -90,8 +90,9 @@ def alternating_sums(q, r, K, M, m, n, digits):
                 low, high = high, ((b + a + i) * high - b * low) / (i + 1)
             s = b + a + m
             D = mpmath.sqrt((a + m - b)**2 + 4 * a * b)
-            if D == 0:
-                last, after = high + (high - low) * K, high + (high - low) * (K + 1)
+            if j == 0:  # the level marginals themselves: the recursion would cancel
+                last = b**m / mpmath.factorial(m) * q**K
+                after = last * q
             else:
                 x1, x2 = (s + D) / (2 * m), 2 * b / (s + D)
                 alpha = (high - x2 * low) * x1 / (x1 - x2)
