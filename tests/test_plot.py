@@ -267,6 +267,15 @@ def test_log_scales_and_limits(dataset):
     assert (mesh_of(figure).norm.vmin, mesh_of(figure).norm.vmax) == (1, 10)
 
 
+def test_metrics_that_span_thousands_are_drawn_logarithmic_by_default(dataset):
+    figure = draw(dataset, {"x": "K", "y": "mean_number", "sel": {"q": 0.5, "r": 5}})
+    assert figure.axes[0].get_yscale() == "linear"
+    dataset["mean_number"][:, :, 0] *= 1e6
+    assert draw(dataset, {"x": "K", "sel": {"q": 0.5, "r": 5}}).axes[0].get_yscale() == "log"
+    assert draw(dataset, {"x": "K", "sel": {"q": 0.5, "r": 5}, "log": []}).axes[0].get_yscale() == "linear"
+    assert type(mesh_of(draw(dataset, {"x": "K", "y": "q", "z": "mean_number"})).norm).__name__ == "LogNorm"
+
+
 def test_colour_scales_by_sign():
     norm, name = colour_scale(np.array([-1.0, 3.0, np.nan]), False, ())
     assert (norm.vmin, norm.vmax, name) == (-3, 3, "RdBu_r")

@@ -100,7 +100,7 @@ def _maps(view: View, figure: Any, axes: list[Any], panels: list[Panel], inches:
     options = view.options
     for metric in view.metrics:
         own = [(ax, p) for ax, p in zip(axes, panels, strict=True) if p[0] == metric]
-        norm, colours = colour_scale(view.data[metric].values, "z" in options.log, options.limits.get("z", ()))
+        norm, colours = colour_scale(view.data[metric].values, "z" in view.log, options.limits.get("z", ()))
         for ax, (_, where, heading) in own:
             contoured = [(view.data[c.get("of", metric)].isel(where), c) for c in options.contours]
             mesh = draw_map(view, view.data[metric].isel(where), contoured, norm, colours, ax)
@@ -157,7 +157,7 @@ def _finish(view: View, axes: list[Any], columns: int, inches: tuple[float, floa
     for i, ax in enumerate(axes):
         for letter, name in (("x", view.x), ("y", view.y)):
             axis = getattr(ax, f"{letter}axis")
-            if letter in options.log:
+            if letter in view.log:
                 getattr(ax, f"set_{letter}scale")("log")
             elif name is not None and np.issubdtype(view.values(name).dtype, np.integer):
                 axis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))

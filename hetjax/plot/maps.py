@@ -52,7 +52,7 @@ def draw_map(view: View, array: Any, contoured: list[tuple[Any, dict[str, Any]]]
     from matplotlib.colors import LogNorm
 
     options = view.options
-    logs = ["x" in options.log, "y" in options.log]
+    logs = [letter in view.log for letter in "xy"]
     x, y = view.values(str(view.x)), view.values(str(view.y))
     for name, values in ((view.x, x), (view.y, y)):
         if values.size < 2 or not np.all(np.diff(values) > 0):
@@ -60,7 +60,7 @@ def draw_map(view: View, array: Any, contoured: list[tuple[Any, dict[str, Any]]]
     z = array.transpose(view.y, view.x).values
     axes.patch.set(**FLAGGED)
     # a log norm would leave values <= 0 uncoloured, like flagged ones; they belong below the scale
-    shown = np.where(z <= 0, np.nextafter(norm.vmin, 0), z) if isinstance(norm, LogNorm) else z
+    shown = np.where(z <= 0, float(norm.vmin or 0) / 10, z) if isinstance(norm, LogNorm) else z
     mesh = axes.pcolormesh(cell_edges(x, logs[0]), cell_edges(y, logs[1]), np.ma.masked_invalid(shown), norm=norm,
                            cmap=colours, rasterized=True, zorder=1)
     for other, contour in contoured:
@@ -81,7 +81,7 @@ def _draw_contours(view: View, x: np.ndarray, y: np.ndarray, array: Any, contour
         return
     levels = contour.get("levels")
     if levels is None:
-        levels = _round_levels(finite, "z" in view.options.log)
+        levels = _round_levels(finite, "z" in view.log)
     inside = [v for v in levels if finite.min() < v < finite.max()]
     if not inside:
         return

@@ -29,7 +29,7 @@ contours   one table or several { of = METRIC, levels = [...], label = "..." } o
 markers    true, false: a marker at each point of a line
 reference  tables { x, y, label, panel }: a point; with x or y alone a line across.  panel: the metric it belongs to
 printed    table: { METRIC = value }, a column of values to compare with
-log        which of "x", "y", "z" are logarithmic
+log        which of "x", "y", "z" are logarithmic; by default metrics that are positive and span thousands
 limits     { x | y | z = [low, high] }
 own_scale  true: lines of one metric in several panels have a y scale each
 title, labels = { x | y | z | hue | style = "..." }, names = [text of each hue value], size = [width, height] in inches
@@ -68,7 +68,7 @@ class FigureOptions:
     markers: bool | None = None
     reference: tuple[dict[str, Any], ...] = ()
     printed: dict[str, Any] = field(default_factory=dict)
-    log: tuple[str, ...] = ()
+    log: tuple[str, ...] | None = None
     own_scale: bool = False
     limits: dict[str, Any] = field(default_factory=dict)
     title: str | None = None

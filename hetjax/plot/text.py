@@ -67,5 +67,5 @@ def _wrapped(words: str, width: int) -> str:
     glued = re.sub(r",? (?=[\uE000-\uF8FF])|(?<=[\uE000-\uF8FF]) / | / ", lambda m: m[0].replace(" ", "\0"), marked)
     lines = "\n".join(textwrap.wrap(glued, width, break_long_words=False)).replace("\0", " ")
     for i, formula in enumerate(formulas):
-        lines = re.sub(f"{chr(0xE000 + i)}+", lambda _, f=formula: f, lines)
+        lines = re.sub(f"{chr(0xE000 + i)}+", formula.replace("\\", r"\\"), lines)
     return lines

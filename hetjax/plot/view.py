@@ -33,6 +33,11 @@ class View:
     data: Any
     notes: tuple[str, ...]
 
+    @property
+    def log(self) -> tuple[str, ...]:
+        """The logarithmic directions."""
+        return self.options.log or ()
+
     def values(self, axis: str) -> np.ndarray:
         """The coordinate values of an axis of the view."""
         return np.asarray(self.data[axis].values)
@@ -93,9 +98,12 @@ def make_view(dataset: Any, options: FigureOptions) -> View:
     _check_names(view)
     names = [*view.metrics, *(n for n in needed if n in view.data), *(["status"] if "status" in view.data else [])]
     data = view.data[list(dict.fromkeys(names))].load()
+    if options.log is None:
+        options = replace(options, log=_spanning(data, view))
     held = [f"${c}$ = {value_text(v)}" if len(str(c)) == 1 else f"{c} = {value_text(v)}"
-            for c, v in ((c, data[c].values[()]) for c in data.coords if data[c].ndim == 0)]
-    return replace(view, data=data, notes=(*([", ".join(held)] if held else []), *view.notes))
+            for c, v in ((c, data[c].values[()]) for c in data.coords if data[c].ndim == 0)
+            if not data[c].attrs.get("_counted")]
+    return replace(view, data=data, options=options, notes=(*([", ".join(held)] if held else []), *view.notes))
 
 
 def _make_dimensions(dataset: Any, options: FigureOptions) -> Any:
@@ -308,6 +316,15 @@ def _thinned(view: View) -> View:
         for name in (view.x, view.y):
             data = data.isel({name: slice(None, None, math.ceil(data.sizes[name] / CELLS))})
     return replace(view, data=data, notes=tuple(notes))
+
+
+def _spanning(data: Any, view: View) -> tuple[str, ...]:
+    """The direction of the metrics if all are positive and their largest value is 1000 times the middle one."""
+    for name in view.metrics:
+        finite = data[name].values[np.isfinite(data[name].values)]
+        if not finite.size or finite.min() <= 0 or finite.max() < 1e3 * np.median(finite):
+            return ()
+    return ("z",) if view.kind == "map" else ("y",)
 
 
 def _check_names(view: View) -> None:
