@@ -255,17 +255,18 @@ def _models(options: argparse.Namespace) -> int:
 
     for name in [options.name] if options.name else model_names():
         model = get_model(name)
+        width = max(len(item.name) for item in (*model.axes, *model.metrics)) + 1
         print(f"{model.name} (version {model.version}): {model.title}")
         print("  parameters")
         for axis in model.axes:
             default = "" if axis.default is None else f", default {axis.default:g}"
             shape = ", gives array shapes" if axis.shape else ""
-            print(f"    {axis.name:<22} {axis.describe_domain()} {_unit(axis.unit)}{axis.meaning}{default}{shape}")
+            print(f"    {axis.name:<{width}} {axis.describe_domain()} {_unit(axis.unit)}{axis.meaning}{default}{shape}")
         print("  metrics")
         for metric in model.metrics:
             extra = f"; undefined where {metric.undefined_where}" if metric.undefined_where else ""
             extra += "; expensive" if metric.expensive else ""
-            print(f"    {metric.name:<22} {_unit(metric.unit)}{metric.meaning}{extra}")
+            print(f"    {metric.name:<{width}} {_unit(metric.unit)}{metric.meaning}{extra}")
     return 0
 
 

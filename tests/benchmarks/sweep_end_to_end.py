@@ -1,7 +1,7 @@
 """End-to-end speed of a sweep against its two halves: ``python tests/benchmarks/sweep_end_to_end.py [--json FILE]``.
 
-Protocol. One process, float64, all CPU devices. ``--points`` points of the stalling queue (or, with ``--model trivial``,
-of two divisions) in blocks of ``--block-points``. Three contenders alternate, ``--repeats`` times each, and the best time
+Protocol. One process, float64, all CPU devices. ``--points`` points of the stalling queue (with ``--model trivial``: of
+two divisions) in blocks of ``--block-points``. Three contenders alternate, ``--repeats`` times each, and the best time
 of each counts:
 
 kernel   every block computed and discarded;
@@ -103,7 +103,7 @@ def main() -> None:
     ratios = {"sweep": slower / best["sweep"], "steady": slower / best["steady"],
               "sum_of_halves": (best["kernel"] + best["writing"]) / best["steady"]}
     print(f"points {points:,} in {len(blocks)} blocks on {len(devices)} devices; slower half / sweep"
-          f" {ratios['sweep']:.2f}, steady {ratios['steady']:.2f}; sum of the halves / steady {ratios['sum_of_halves']:.2f}")
+          f" {ratios['sweep']:.2f}, steady {ratios['steady']:.2f}; both halves / steady {ratios['sum_of_halves']:.2f}")
     if options.json:
         Path(options.json).write_text(json.dumps({"points": points, "blocks": len(blocks), "block_shape": shape,
                                                   "devices": len(devices), "times": times, "ratios": ratios}))
