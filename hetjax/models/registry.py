@@ -10,7 +10,7 @@ A user's own model is registered the same way, or named ``"package.module:ATTRIB
 import functools
 import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-PointFunction = Callable[[Mapping[str, Any], tuple[str, ...], Mapping[str, int]], tuple[dict[str, jax.Array], jax.Array]]
+PointFunction = Callable[[Mapping[str, Any], tuple[str, ...], Mapping[str, int]],
+                         tuple[dict[str, jax.Array], jax.Array]]
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Metric:
     differentiable: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Model:
     """A model as the registry knows it.
 
@@ -174,8 +175,11 @@ class Evaluation(dict[str, Any]):
             raise AttributeError(f"no result named {name!r}; there are {', '.join(self)}") from None
 
 
-jax.tree_util.register_pytree_node(
-    Evaluation, lambda e: (tuple(e.values()), tuple(e)), lambda names, leaves: Evaluation(zip(names, leaves, strict=True)))
+def _rebuild(names: Any, leaves: Any) -> Evaluation:
+    return Evaluation(zip(names, leaves, strict=True))
+
+
+jax.tree_util.register_pytree_node(Evaluation, lambda e: (tuple(e.values()), tuple(e)), _rebuild)
 
 BATCH = 1024  # points a device batch: fits the cache; fixed, so that results do not depend on the grid around a point
 
@@ -200,13 +204,13 @@ def evaluate(model: str | Model, /, *, metrics: Sequence[str] | None = None, **a
     for axis in found.axes:
         if axis.name not in arrays:
             if axis.default is None:
-                raise ValueError(f"axis {axis.name!r} of model {found.name!r} is missing ({axis.meaning}); give {axis.name}=...")
+                raise ValueError(f"axis {axis.name!r} of model {found.name!r} is missing ({axis.meaning});"
+                                 f" give {axis.name}=...")
             arrays[axis.name] = axis.default
     chosen = tuple(metrics) if metrics is not None else tuple(m.name for m in found.metrics if not m.expensive)
     for name in chosen:
         found.metric(name)
-    dtype = jnp.result_type(*[a for a in arrays.values() if jnp.issubdtype(jnp.result_type(a), jnp.floating)], 0.0) \
-        if any(hasattr(a, "dtype") for a in arrays.values()) else jnp.result_type(float)
+    dtype = _common_dtype(arrays.values())
     static: dict[str, int] = {}
     traced: dict[str, Any] = {}
     for axis in found.axes:
@@ -215,7 +219,8 @@ def evaluate(model: str | Model, /, *, metrics: Sequence[str] | None = None, **a
             traced[axis.name] = jnp.asarray(value).astype(dtype)
         elif isinstance(value, jax.core.Tracer):
             if axis.name not in bounds:
-                raise ValueError(f"axis {axis.name!r} is traced and gives array shapes; say how large it can be with max_{axis.name}=...")
+                raise ValueError(f"axis {axis.name!r} is traced and gives array shapes;"
+                                 f" say how large it can be with max_{axis.name}=...")
             traced[axis.name] = value.astype(jnp.int32)
         else:
             whole = np.asarray(value)
@@ -236,6 +241,12 @@ def evaluate(model: str | Model, /, *, metrics: Sequence[str] | None = None, **a
     out = Evaluation({name: results[name].reshape(shape) for name in chosen})
     out["status"] = status.reshape(shape)
     return out
+
+
+def _common_dtype(values: Iterable[Any]) -> Any:
+    """The widest floating dtype among the arrays, the default real dtype where there is none."""
+    found = [np.dtype(v.dtype) for v in values if hasattr(v, "dtype") and jnp.issubdtype(v.dtype, jnp.floating)]
+    return jax.dtypes.canonicalize_dtype(np.result_type(*found)) if found else jnp.result_type(float)
 
 
 @functools.lru_cache(maxsize=256)

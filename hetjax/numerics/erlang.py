@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hetjax.numerics.counting import Count
+from hetjax.numerics.logarithm import log
 
 
 class TruncatedPoisson(NamedTuple):
@@ -62,6 +63,38 @@ def _truncated_poisson_jvp(primals: Any, tangents: Any) -> Any:
     mean = (out.mean - (m - 1 - out.mean) * (load - out.mean)) * d
     empty = out.empty * out.mean * d
     return out, TruncatedPoisson(out.tail * (m - out.mean) * d, mean, -empty, empty)
+
+
+@jax.custom_jvp
+def log_tail(load: jax.Array, count: Count) -> jax.Array:
+    """ln of :func:`truncated_poisson`'s tail, also where the tail is below the range of the dtype; O(m).
+
+    >>> import jax.numpy as jnp
+    >>> round(float(log_tail(jnp.asarray(2.0), Count(2))), 5)
+    -0.40547
+    """
+    per = 1 / load
+    one = jnp.ones_like(load)
+
+    def step(s: Any, state: Any) -> Any:
+        inverse, unit, put_aside = state
+        return (unit + inverse) * ((s + 1) * per), unit, put_aside
+
+    def rescale(state: Any) -> Any:
+        inverse, unit, put_aside = state
+        shrink = jnp.where(inverse > 1, 1 / inverse, 1)
+        return inverse * shrink, unit * shrink, put_aside - log(shrink)
+
+    chunk = 1 if np.dtype(load.dtype) == np.float32 else 8
+    inverse, _, put_aside = count.climb(step, (per, one, 0 * one), load, rescale, chunk)
+    return -log(inverse) - put_aside
+
+
+@log_tail.defjvp
+def _log_tail_jvp(primals: Any, tangents: Any) -> Any:
+    load, count = primals
+    mean = truncated_poisson(load, count).mean
+    return log_tail(load, count), (count.real(load) - mean) * tangents[0] / load
 
 
 def erlang_b(load: jax.Array, servers: int) -> jax.Array:

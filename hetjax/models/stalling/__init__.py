@@ -12,6 +12,7 @@ from hetjax.models.stalling.distribution import (
     state_probabilities,
 )
 from hetjax.models.stalling.metrics import Metrics, log_p_full, metrics
+from hetjax.models.stalling.model import MODEL, evaluate
 from hetjax.models.stalling.params import AXES, Params, from_rates, status
 from hetjax.models.stalling.published import (
     PublishedProbabilities,
@@ -35,8 +36,8 @@ from hetjax.models.stalling.published import (
 from hetjax.models.stalling.recursion import FullBuffer, Phases, full_buffer, phases
 
 __all__ = [
-    "AXES", "EmptyStuckSlow", "FullBuffer", "Metrics", "Params", "Phases", "PublishedProbabilities",
-    "StateProbabilities", "applications", "empty_stuck_slow", "from_rates", "full_buffer", "log_p_full",
+    "AXES", "MODEL", "EmptyStuckSlow", "FullBuffer", "Metrics", "Params", "Phases", "PublishedProbabilities",
+    "StateProbabilities", "applications", "empty_stuck_slow", "evaluate", "from_rates", "full_buffer", "log_p_full",
     "mean_number", "metrics", "paper_objects", "phases", "published_mean_fast", "published_mean_number",
     "published_mean_slow", "published_mean_stalled", "published_mean_stuck", "published_mean_waiting",
     "published_p_empty", "published_p_fast", "published_p_full", "published_p_loss", "published_p_slow",

@@ -35,7 +35,7 @@ import numpy as np
 
 from hetjax.numerics.counting import Count
 from hetjax.numerics.geometric import finite_terms
-from hetjax.numerics.logarithm import atanh_over, log, split_exponent
+from hetjax.numerics.logarithm import atanh_over, log, log1p, split_exponent
 
 _SERIES = 8  # terms of cosh and sinh on |k theta| < 1/2
 
@@ -60,6 +60,19 @@ class Phases(NamedTuple):
     exponent: jax.Array
     t1_over_t0: jax.Array
     x1: jax.Array
+
+
+class Crossing(NamedTuple):
+    """X after the levels m..L as ``numerator``/``denominator``, and the way it was formed.
+
+    ``denominator`` is w_L/w_{m-1} over D^-1 w+^k, or over (mb)^(k/2) where ``gentle``.
+    """
+
+    numerator: jax.Array
+    denominator: jax.Array
+    gentle: jax.Array
+    plus: jax.Array
+    D: jax.Array
 
 
 @jax.custom_jvp
@@ -116,8 +129,8 @@ def ascend_with_derivative(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Ar
     return X, fall, b * (X - 1) + X * (a * (X - 1) - (m.real(b) - 1))
 
 
-def cross_buffer(Y: jax.Array, w: jax.Array, a: jax.Array, q: jax.Array, k: jax.Array, m: Any) -> tuple[jax.Array, jax.Array]:
-    """(numerator, denominator) of X after ``k`` = K+1 steps at fast rate ``m`` from X = Y/w; O(1), any real k >= 1."""
+def cross_buffer(Y: jax.Array, w: jax.Array, a: jax.Array, q: jax.Array, k: jax.Array, m: Any) -> Crossing:
+    """X after ``k`` = K+1 steps at fast rate ``m`` from X = Y/w; O(1), any real k >= 1."""
     b = q * m
     B = m * (q - 1) - a
     W = a + m + b
@@ -134,8 +147,8 @@ def cross_buffer(Y: jax.Array, w: jax.Array, a: jax.Array, q: jax.Array, k: jax.
     g = k * per * atanh_over(D2 * per * per)
     C, S = _cosh_sinh(jnp.where(gentle, g * g * D2, 0))
     S = S * g
-    return (jnp.where(gentle, (C - S * B) * Y + 2 * b * S * w, numerator),
-            jnp.where(gentle, (C + S * B) * w + 2 * S * a * Y, denominator))
+    return Crossing(jnp.where(gentle, (C - S * B) * Y + 2 * b * S * w, numerator),
+                    jnp.where(gentle, (C + S * B) * w + 2 * S * a * Y, denominator), gentle, plus, D)
 
 
 @jax.custom_jvp
@@ -155,6 +168,33 @@ def _half_log_ratio_jvp(primals: Any, tangents: Any) -> Any:
     _, b, _, B, D = primals
     theta, near = _half_log_ratio(*primals)
     return (theta, near), ((tangents[0] + tangents[1] * B / (2 * b)) / D, np.zeros(jnp.shape(near), jax.dtypes.float0))
+
+
+def log_rise(q: jax.Array, r: jax.Array, K: jax.Array, m: Count, j: Any) -> tuple[jax.Array, jax.Array]:
+    """ln(A_{L,j}/A_{L,0}) = sum_{l<L} ln(1 + v_l/b) >= 0 and X_{L,j} of phase ``j`` >= 1 (a number); O(m), any real K.
+
+    The product below level m is taken up to a power that is put aside as a logarithm every few levels.
+    """
+    m_real, k = m.real(q), finite_terms(K) + 1
+    b = q * m_real
+    a = j / r + 0 * b
+    over = a / b
+
+    def step(l: Any, state: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        Y, w, log_w = state
+        w = over * Y + w
+        return w + (l / b) * Y, w, log_w
+
+    def rescale(state: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        Y, w, log_w = state
+        return Y / w, jnp.ones_like(w), log_w + log(w)
+
+    one = jnp.ones_like(over)
+    Y, w, log_w = m.climb(step, (one, one, 0 * one), b, rescale, chunk=1 if np.dtype(b.dtype) == np.float32 else 8)
+    crossing = cross_buffer(Y, w, a, q, k, m_real)
+    steep = log(crossing.denominator / crossing.D) + k * log1p(crossing.plus / b)
+    gentle = log(jnp.where(crossing.gentle, crossing.denominator, 1)) - k * log(q) / 2
+    return log_w + jnp.where(crossing.gentle, gentle, steep), crossing.numerator / crossing.denominator
 
 
 def _cosh_sinh(u: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -199,8 +239,8 @@ def phases(q: jax.Array, r: jax.Array, K: jax.Array, m: Any, n: Any, max_m: int 
     def step(j: Any, state: Any) -> Any:
         t, one, exponent, _, _ = state
         a = j / r
-        numerator, denominator = cross_buffer(*ascend(a, b, m), a, q, k, mreal)
-        X = numerator / denominator
+        crossing = cross_buffer(*ascend(a, b, m), a, q, k, mreal)
+        X = crossing.numerator / crossing.denominator
         before = t
         t, one, exponent, shrink = _advance(t, one, exponent, (nreal + 1 - j) * per * X * t)
         return t, one, exponent, X, before * shrink
@@ -239,8 +279,8 @@ def _full_buffer_jvp(primals: Any, tangents: Any) -> Any:
     per = 1 / (r * b)
 
     def crossed(X: jax.Array, a: jax.Array, q: jax.Array, k: jax.Array) -> jax.Array:
-        numerator, denominator = cross_buffer(X, jnp.ones_like(X), a, q, k, mreal)
-        return numerator / denominator
+        crossing = cross_buffer(X, jnp.ones_like(X), a, q, k, mreal)
+        return crossing.numerator / crossing.denominator
 
     def step(j: Any, state: Any) -> Any:
         t, one, exponent, _, _, u, _ = state

@@ -41,7 +41,7 @@ class Weights(NamedTuple):
 
     ``below``: all levels under m. ``level``: the heaviest of the levels m..m+K. ``top``: level m+K. ``line``: the heaviest of
     the states with all servers busy and the buffer full. ``line_mass``: those of them with someone in the waiting line.
-    ``total``: everything. ``saturated``: the end of the waiting line outweighs the full buffer.
+    ``total``: everything. ``lead``: ln of the heaviest level m..m+K over ``line``. ``saturated``: ``lead`` < 0.
     ``buffer``, ``waiting``: the geometric sequences of the levels m..m+K and of the waiting line.
     ``m``, ``n``, ``K``, ``M`` as numbers of the working dtype.
     """
@@ -52,6 +52,7 @@ class Weights(NamedTuple):
     line: jax.Array
     line_mass: jax.Array
     total: jax.Array
+    lead: jax.Array
     saturated: jax.Array
     poisson: TruncatedPoisson
     full: FullBuffer
@@ -61,6 +62,11 @@ class Weights(NamedTuple):
     n: Any
     K: jax.Array
     M: jax.Array
+
+    @property
+    def line_sum(self) -> jax.Array:
+        """sum_{s=1}^M rho^s, over rho^M where rho > 1."""
+        return jnp.where(self.waiting.rising, self.waiting.sums.plain, self.waiting.ratio * self.waiting.sums.plain)
 
     @property
     def levels(self) -> jax.Array:
@@ -97,5 +103,5 @@ def weigh(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: C
     line_mass = line * jnp.where(waiting.rising, waiting.sums.plain, waiting.ratio * waiting.sums.plain)
     top = level * jnp.where(buffer.rising, jnp.ones_like(q), buffer.decay)
     total = below + level * (1 + buffer.ratio * buffer.sums.plain) + line_mass
-    return Weights(below, level, top, line, line_mass, total, saturated, poisson, full, buffer, waiting,
+    return Weights(below, level, top, line, line_mass, total, lead, saturated, poisson, full, buffer, waiting,
                    m_real, n_real, K, M)

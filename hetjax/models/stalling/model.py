@@ -1,0 +1,82 @@
+"""The stalling queue as the registry knows it: axes, metrics and the evaluation of one point."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hetjax.models.registry import Evaluation, Metric, Model
+from hetjax.models.registry import evaluate as evaluate_model
+from hetjax.models.stalling.metrics import point_metrics
+from hetjax.models.stalling.params import AXES, point_status
+from hetjax.numerics.counting import Count
+from hetjax.result import Status
+
+_WHOLE = "K not a whole number"
+
+METRICS = (
+    Metric("mean_number", "customers", "mean number in system"),
+    Metric("mean_fast", "customers", "mean number of busy fast servers"),
+    Metric("mean_slow", "customers", "mean number of busy slow servers"),
+    Metric("mean_stalled", "customers", "mean number in the stalling buffer"),
+    Metric("mean_waiting", "customers", "mean number in the waiting line"),
+    Metric("mean_stuck", "customers", "mean number of busy slow servers, counted while no fast server is busy"),
+    Metric("p_full", "1", "all servers busy, the stalling buffer full, the waiting line empty"),
+    Metric("p_empty", "1", "nobody in the system", _WHOLE, expensive=True, differentiable=False),
+    Metric("p_slow_only", "1", "all slow servers busy and no fast one"),
+    Metric("p_stuck", "1", "some slow server busy and no fast one", _WHOLE, expensive=True, differentiable=False),
+    Metric("p_slow", "1", "at least one slow server busy", _WHOLE, expensive=True, differentiable=False),
+    Metric("p_fast", "1", "at least one fast server busy"),
+    Metric("p_stalling", "1", "someone stalled or waiting"),
+    Metric("p_wait", "1", "someone in the waiting line"),
+    Metric("p_loss", "1", "an arrival is lost"),
+    Metric("throughput", "1/time", "customers served per unit time"),
+    Metric("utilization_fast", "1", "busy fraction of a fast server"),
+    Metric("utilization_slow", "1", "busy fraction of a slow server (0 without any)"),
+    Metric("mean_response_time", "time", "mean time in system of an accepted customer"),
+    Metric("mean_response_time_fast", "time", "the same of a customer served by a fast server"),
+    Metric("mean_response_time_slow", "time", "the same of a customer served by a slow server", "n = 0"),
+)
+
+
+def point(values: Mapping[str, Any], metrics: tuple[str, ...], bounds: Mapping[str, int]) -> tuple[dict[str, jax.Array], jax.Array]:
+    """One point for the sweep engine: ``metrics`` by name, NaN where the status is not OK, and the status."""
+    q, r, K, M, mu1 = (values[name] for name in ("q", "r", "K", "M", "mu1"))
+    code = point_status(q, r, K, M, values["m"], values["n"], mu1)
+    counts = []
+    for name in ("m", "n"):
+        count = values[name]
+        if isinstance(count, int):
+            if not next(axis for axis in AXES if axis.name == name).contains(count):
+                return dict.fromkeys(metrics, jnp.full_like(q, jnp.nan)), code
+            counts.append(Count(count))
+        else:
+            code = jnp.where(count > bounds[name], int(Status.OUT_OF_DOMAIN), code).astype(jnp.uint8)
+            counts.append(Count(count, bounds[name]))
+    found = point_metrics(q, r, K, M, mu1, *counts, metrics)
+    return {name: jnp.where(code == int(Status.OK), found[name], jnp.nan) for name in metrics}, code
+
+
+MODEL = Model(
+    name="stalling", version=1, title="fast and slow servers, a stalling buffer and a waiting line",
+    axes=AXES, metrics=METRICS, point=point,
+    golden=(
+        # rows of 60-digit solutions of the balance equations
+        ({"q": 1.5, "r": 2.0, "K": 0.0, "M": 25.0, "m": 1, "n": 1},
+         {"mean_number": 13.745454545454545, "p_loss": 0.036363636363636363636, "mean_waiting": 11.818181818181818}),
+    ),
+)
+
+
+def evaluate(**arrays: Any) -> Evaluation:
+    """The stalling queue on numpy-like arrays that broadcast: ``hetjax.evaluate("stalling", **arrays)``, which see.
+
+    Axes q, r, K, M, m, n and mu1 (default 1); ``metrics=[...]`` chooses, ``max_m``, ``max_n`` bound traced or varying counts.
+
+    >>> from hetjax.models import stalling
+    >>> out = stalling.evaluate(q=[0.5, 1.2], r=10.0, K=3, M=5, m=2, n=[[1], [2]], metrics=["mean_number", "p_loss"])
+    >>> out.mean_number.shape, out.status.tolist()
+    ((2, 2), [[1, 1], [1, 1]])
+    """
+    return evaluate_model(MODEL, **arrays)
