@@ -15,6 +15,7 @@ from hetjax.ctmc.generator import (
 from hetjax.ctmc.levels import expectation_levels, stationary_levels
 from hetjax.ctmc.matrix_geometric import MatrixGeometric, logarithmic_reduction, matrix_geometric
 from hetjax.ctmc.queues import Queue, map_map_1, map_ph_1, ph_ph_1
+from hetjax.ctmc.sensitivity import Sensitivity, sensitivity, stationary_reward
 from hetjax.ctmc.stationary import stationary
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Levels",
     "MatrixGeometric",
     "Queue",
+    "Sensitivity",
     "StateSpace",
     "check_generator",
     "check_levels",
@@ -36,6 +38,8 @@ __all__ = [
     "map_ph_1",
     "matrix_geometric",
     "ph_ph_1",
+    "sensitivity",
     "stationary",
     "stationary_levels",
+    "stationary_reward",
 ]

@@ -1,4 +1,4 @@
-"""Points last under ``vmap``: the batch axis that ``vmap`` makes goes to the end, in blocks that fit the cache; fences for XLA."""
+"""Points last under ``vmap``: the axis that ``vmap`` makes goes to the end, in blocks that fit the cache; fences."""
 
 import functools
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from jax.custom_batching import custom_vmap
 def points_last(function: Callable[..., Any], block: Callable[..., int]) -> Callable[..., Any]:
     """``function(*arrays)`` whose ``vmap`` calls it on arrays with one more, trailing, axis of points.
 
-    ``block(*arrays)`` says how many points belong together; a batch is filled up to whole blocks, so that the result at a
-    point does not depend on how many others are computed with it. Every array and result is a pytree of arrays.
+    ``block(*arrays)`` says how many points belong together; a batch is filled up to whole blocks, so that the result
+    at a point does not depend on how many others are computed with it. Arrays and results may be pytrees.
     """
 
     @custom_vmap

@@ -11,9 +11,9 @@ import numpy as np
 def generator(transitions: Sequence[tuple[Any, Any, Any]], n_states: int, *parameters: Any) -> jax.Array:
     """A dense generator (n, n) from transitions ``(source, target, rate)``.
 
-    ``source`` and ``target`` are state numbers (integers, or arrays of them for many transitions at once, fixed at trace
-    time); ``rate`` is a number or an array (traced or not), or a function of ``parameters`` that gives it. Rates of
-    equal transitions add up, transitions from a state to itself are dropped, the diagonal makes the rows sum to 0.
+    ``source`` and ``target`` are state numbers (integers, or arrays of them for many transitions at once, fixed at
+    trace time); ``rate`` is a number or an array (traced or not), or a function of ``parameters`` that gives it. Rates
+    of equal transitions add up, transitions from a state to itself are dropped, the diagonal makes rows sum to 0.
     Raises ValueError for state numbers outside 0..n_states-1. Rates are in events per unit time.
 
     >>> from hetjax import ctmc
@@ -30,8 +30,9 @@ def generator(transitions: Sequence[tuple[Any, Any, Any]], n_states: int, *param
         value = value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(jnp.result_type(float))
         i, j = np.broadcast_arrays(np.asarray(source), np.asarray(target))
         for name, states in (("source", i), ("target", j)):
-            if states.size and not (np.issubdtype(states.dtype, np.integer) and 0 <= states.min() and states.max() < n_states):
-                raise ValueError(f"transition {number}: {name} = {states.tolist()} must be state numbers in 0..{n_states - 1}")
+            if not np.issubdtype(states.dtype, np.integer) or np.any((states < 0) | (states >= n_states)):
+                raise ValueError(f"transition {number}: {name} = {states.tolist()} must be state numbers in"
+                                 f" 0..{n_states - 1}; correct it or raise n_states")
         sources.append(i.reshape(-1))
         targets.append(j.reshape(-1))
         rates.append(jnp.broadcast_to(value, i.shape).reshape(-1))
@@ -53,7 +54,7 @@ class StateSpace(NamedTuple):
     name: tuple[str, ...]
     factor: np.ndarray
 
-    def index(self, state: Hashable) -> int:
+    def number(self, state: Hashable) -> int:
         """The number of ``state``."""
         return self.states.index(state)
 
@@ -64,11 +65,13 @@ class StateSpace(NamedTuple):
             raise ValueError(f"rate {missing!r} is missing; give {', '.join(names)}")
         values = jnp.stack([jnp.asarray(rates[name], dtype=jnp.result_type(float, *rates.values())) for name in names])
         which = np.array([names.index(name) for name in self.name])
-        return generator([(self.source, self.target, values[which] * jnp.asarray(self.factor, values.dtype))], len(self.states))
+        rate = values[which] * jnp.asarray(self.factor, values.dtype)
+        return generator([(self.source, self.target, rate)], len(self.states))
 
 
-def explore(start: Hashable, moves: Callable[[Any], Iterable[tuple[Any, str, float]]], max_states: int = 100_000) -> StateSpace:
-    """All states reached from ``start``. ``moves(state)`` gives ``(next_state, rate_name, factor)`` for each transition.
+def explore(start: Hashable, moves: Callable[[Any], Iterable[tuple[Any, str, float]]],
+            max_states: int = 100_000) -> StateSpace:
+    """All states reached from ``start``; ``moves(state)`` gives ``(next_state, rate_name, factor)`` per transition.
 
     States are hashable (tuples of integers, say) and numbered in the order in which they are met. Runs on the host,
     once; the rates stay free parameters. Raises ValueError beyond ``max_states``.
@@ -93,7 +96,8 @@ def explore(start: Hashable, moves: Callable[[Any], Iterable[tuple[Any, str, flo
                 number[after] = len(order)
                 order.append(after)
                 if len(order) > max_states:
-                    raise ValueError(f"more than max_states = {max_states} states are reached from {start!r}; bound the state or raise max_states")
+                    raise ValueError(f"more than max_states = {max_states} states are reached from {start!r};"
+                                     " bound the state or raise max_states")
             rows.append((number[state], number[after], name, float(factor)))
     return StateSpace(tuple(order), np.array([r[0] for r in rows]), np.array([r[1] for r in rows]),
                       tuple(r[2] for r in rows), np.array([r[3] for r in rows]))
@@ -120,7 +124,7 @@ class Levels(NamedTuple):
 
 
 def levels_to_dense(levels: Levels) -> jax.Array:
-    """The dense generator (L S, L S) of one chain; state (l, j) has number l S + j. Phases that do not exist get no rates.
+    """The dense generator (L S, L S) of one chain; state (l, j) has number l S + j; missing phases get no rates.
 
     >>> import jax.numpy as jnp
     >>> from hetjax import ctmc
@@ -147,7 +151,8 @@ def dense_to_levels(Q: jax.Array, phases: int) -> Levels:
     Raises ValueError if rates jump over a level (concrete Q; a traced one is taken at its word).
 
     >>> from hetjax import ctmc
-    >>> ctmc.dense_to_levels(ctmc.generator([(0, 1, 1.0), (1, 2, 1.0), (2, 1, 4.0), (1, 0, 2.0)], 3), 1).down[:, 0, 0].tolist()
+    >>> Q = ctmc.generator([(0, 1, 1.0), (1, 2, 1.0), (2, 1, 4.0), (1, 0, 2.0)], 3)
+    >>> ctmc.dense_to_levels(Q, 1).down[:, 0, 0].tolist()
     [0.0, 2.0, 4.0]
     """
     n = Q.shape[0]
@@ -159,7 +164,8 @@ def dense_to_levels(Q: jax.Array, phases: int) -> Levels:
         level = np.arange(n) // phases
         far = np.argwhere((np.abs(level[:, None] - level[None]) > 1) & (np.asarray(Q) != 0))
         if far.size:
-            raise ValueError(f"Q[{far[0][0]}, {far[0][1]}] jumps over a level of {phases} phases; give more phases a level")
+            raise ValueError(f"Q[{far[0][0]}, {far[0][1]}] jumps over a level of {phases} phases;"
+                             " give more phases a level")
     l = np.arange(L)
     none = jnp.zeros((1, phases, phases), blocks.dtype)
     up = jnp.concatenate([blocks[l[:-1], :, l[1:], :], none])
@@ -183,7 +189,8 @@ def check_shapes(levels: Levels) -> tuple[int, int]:
     for name in ("up", "down"):
         block = getattr(levels, name)
         if block.shape not in (shape, (shape[0], *shape[2:])):
-            raise ValueError(f"{name} has shape {block.shape}; give {shape}, or {(shape[0], *shape[2:])} if phases do not change")
+            raise ValueError(f"{name} has shape {block.shape}; give {shape},"
+                             f" or {(shape[0], *shape[2:])} if phases do not change")
     if levels.mask is not None and levels.mask.shape[:2] != shape[:2]:
         raise ValueError(f"mask has shape {levels.mask.shape}; give {shape[:2]}")
     return shape[0], shape[1]
@@ -226,7 +233,7 @@ def check_generator(Q: Any, irreducible: bool = False) -> None:
     >>> ctmc.check_generator([[0, 0.0, 0], [1.0, 0, 1.0], [0, 0, 0]])
     Traceback (most recent call last):
     ...
-    ValueError: Q has 2 recurrent classes, absorbing states 0, 2; a stationary distribution needs one: connect them or solve each alone
+    ValueError: Q has 2 recurrent classes, absorbing states 0, 2; a stationary distribution needs one: connect them
     """
     rates = np.array(Q, dtype=float)
     if rates.ndim != 2 or rates.shape[0] != rates.shape[1] or rates.size == 0:
@@ -245,15 +252,16 @@ def check_levels(levels: Levels, irreducible: bool = False) -> None:
     States are named (level, phase). The same checks as :func:`check_generator`; phases that do not exist are left out.
     """
     L, S = check_shapes(levels)
-    for name, block, used in zip(("up", "local", "down"), levels[:3], (slice(L - 1), slice(L), slice(1, L)), strict=True):
-        values = np.array(block, dtype=float)
+    for name, used in (("up", slice(L - 1)), ("local", slice(L)), ("down", slice(1, L))):
+        values = np.array(getattr(levels, name), dtype=float)
         if name == "local":
             values[:, np.arange(S), np.arange(S)] = 0
         part = values[used]
         bad = np.argwhere(~((part >= 0) & (part < np.inf)))
         if bad.size:
             where = bad[0] + [1 if name == "down" else 0, *[0] * (part.ndim - 1)]
-            raise ValueError(f"{name}[{', '.join(map(str, where))}] = {values[tuple(where)]:g} is no rate; rates must be finite and >= 0")
+            raise ValueError(f"{name}[{', '.join(map(str, where))}] = {values[tuple(where)]:g} is no rate;"
+                             " rates must be finite and >= 0")
     real = np.ones(L * S, bool) if levels.mask is None else np.asarray(levels.mask).reshape(-1)
     states = np.flatnonzero(real)
     found = classes(np.asarray(levels_to_dense(levels))[np.ix_(states, states)])
@@ -262,10 +270,12 @@ def check_levels(levels: Levels, irreducible: bool = False) -> None:
 
 def _require_one_class(found: Classes, what: str, irreducible: bool, name: Callable[[int], str]) -> None:
     if len(found.recurrent) > 1:
-        alone = [name(c[0]) for c in found.recurrent if len(c) == 1]
-        which = f"absorbing states {', '.join(alone[:5])}" if len(alone) == len(found.recurrent) else \
-            "of states " + " and ".join("{" + ", ".join(map(name, c[:5])) + (", ..." if len(c) > 5 else "") + "}" for c in found.recurrent[:3])
+        which = "absorbing states " + ", ".join(name(c[0]) for c in found.recurrent[:5])
+        if any(len(c) > 1 for c in found.recurrent):
+            shown = [", ".join(map(name, c[:5])) + (", ..." if len(c) > 5 else "") for c in found.recurrent[:3]]
+            which = "of states " + " and ".join(f"{{{s}}}" for s in shown)
         raise ValueError(f"{what} has {len(found.recurrent)} recurrent classes, {which};"
-                         " a stationary distribution needs one: connect them or solve each alone")
+                         " a stationary distribution needs one: connect them")
     if irreducible and found.transient:
-        raise ValueError(f"{what} has transient states {', '.join(map(name, found.transient[:5]))}; drop them or do not ask for irreducible")
+        raise ValueError(f"{what} has transient states {', '.join(map(name, found.transient[:5]))};"
+                         " drop them or do not ask for irreducible")

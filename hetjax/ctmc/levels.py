@@ -25,11 +25,26 @@ from jax import lax
 
 from hetjax.ctmc import elimination, panels
 from hetjax.ctmc.batching import fence, points_last
+from hetjax.ctmc.blocks import (
+    LARGE,
+    binary_exponent,
+    block_size,
+    block_times,
+    close,
+    exit_rates,
+    full_block,
+    measure,
+    missing_phases,
+    power_of_two,
+    prepare,
+    scale_down,
+    scale_up_levels,
+    smallest_rate,
+    step_blocks,
+)
 from hetjax.ctmc.elimination import total
 from hetjax.ctmc.generator import Levels, check_shapes
 from hetjax.result import Solution, Status
-
-LARGE = 24  # phases; beyond, points first and matrix products
 
 
 def expectation_levels(levels: Levels, rewards: jax.Array) -> Solution:
@@ -45,8 +60,8 @@ def expectation_levels(levels: Levels, rewards: jax.Array) -> Solution:
       law); nonfinite if a quantity leaves the range of the dtype.
 
     Relative error max(1e-13, L eps) for rewards >= 0; cost O(L S^3). Points under ``vmap`` go to the last
-    axis in blocks that fit the cache. Leaves may also have further trailing axes, the same for all (L, S, S, points...):
-    the fastest form when the chain is built that way (rewards then are (k, L, S, points...)).
+    axis in blocks that fit the cache. Leaves may also have further trailing axes, the same for all, (L, S, S, ...):
+    the fastest form when the chain is built that way (rewards then are (k, L, S, ...)).
 
     >>> import jax.numpy as jnp
     >>> from hetjax import ctmc
@@ -55,7 +70,7 @@ def expectation_levels(levels: Levels, rewards: jax.Array) -> Solution:
     >>> round(float(mean.value), 6)
     0.571429
     """
-    levels = _prepare(levels)
+    levels = prepare(levels)
     L, S = check_shapes(levels)
     single = rewards.ndim == levels.local.ndim - 1 and levels.local.ndim == 3
     rewards = rewards[None] if single else rewards
@@ -63,7 +78,8 @@ def expectation_levels(levels: Levels, rewards: jax.Array) -> Solution:
         raise ValueError(f"rewards has shape {rewards.shape}; give {(L, S)} or (k, {L}, {S})"
                          + ("" if single or levels.local.ndim == 3 else " with the points of the levels last"))
     values, status = _run(_expectation, levels, rewards.astype(levels.local.dtype))
-    return Solution(values[0] if single else values, status, jnp.zeros_like(values[0]), jnp.zeros(status.shape, jnp.int32))
+    none = jnp.zeros(status.shape, jnp.int32)
+    return Solution(values[0] if single else values, status, none.astype(values.dtype), none)
 
 
 def stationary_levels(levels: Levels, form: Literal["probability", "scaled", "log"] = "probability") -> Solution:
@@ -91,11 +107,11 @@ def stationary_levels(levels: Levels, form: Literal["probability", "scaled", "lo
     """
     if form not in ("probability", "scaled", "log"):
         raise ValueError(f"form = {form!r}; give 'probability', 'scaled' or 'log'")
-    levels = _prepare(levels)
+    levels = prepare(levels)
     check_shapes(levels)
     law, exponent, status, residual = _run(_law, levels)
     if form == "probability":
-        value: Any = law * _two(exponent, law.dtype)[:, None]
+        value: Any = law * power_of_two(exponent, law.dtype)[:, None]
     elif form == "scaled":
         value = (law, exponent)
     else:
@@ -105,111 +121,17 @@ def stationary_levels(levels: Levels, form: Literal["probability", "scaled", "lo
     return Solution(value, status, residual, jnp.zeros(status.shape, jnp.int32))
 
 
-def _prepare(levels: Levels) -> Levels:
-    """One floating dtype, and no rates of phases that do not exist."""
-    dtype = jnp.result_type(*levels[:3])
-    dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float)
-    up, local, down = (jnp.asarray(x, dtype) for x in levels[:3])
-    if levels.mask is None:
-        return Levels(up, local, down)
-    mask = jnp.asarray(levels.mask)
-    points = local.shape[3:]
-    mask = jnp.broadcast_to(mask.reshape(*mask.shape, *[1] * (len(points) + 2 - mask.ndim)), (*local.shape[:2], *points))
-    real = mask.astype(dtype)
-    above, below = jnp.roll(real, -1, 0), jnp.roll(real, 1, 0)
-
-    def between(block: jax.Array, other: jax.Array) -> jax.Array:
-        return block * real[:, :, None] * other[:, None] if block.ndim == local.ndim else block * real * other
-
-    return Levels(between(up, above), between(local, real), between(down, below), mask)
 
 
-def _two(exponent: jax.Array, dtype: Any) -> jax.Array:
-    """2^exponent for exponents <= 0, exactly 0 below the normal range."""
-    info = jnp.finfo(dtype)
-    kind = jnp.int64 if info.bits == 64 else jnp.int32
-    biased = jnp.maximum(exponent.astype(kind) + (info.maxexp - 1), 0)
-    return lax.bitcast_convert_type(biased << info.nmant, dtype)
 
 
-def _exponent(x: jax.Array) -> jax.Array:
-    """The binary exponent (int32) of x >= 0; that of the smallest normal number for 0."""
-    info = jnp.finfo(x.dtype)
-    kind = jnp.int64 if info.bits == 64 else jnp.int32
-    bits = lax.bitcast_convert_type(lax.stop_gradient(x), kind) >> info.nmant
-    return jnp.clip(bits - (info.maxexp - 1), info.minexp + 1, info.maxexp - 2).astype(jnp.int32)
 
 
-def _scale(x: jax.Array, exponent: jax.Array) -> jax.Array:
-    """x[i] 2^-exponent for an exponent of either sign."""
-    down = _two(-jnp.maximum(exponent, 0), x.dtype)
-    up = 1 / _two(jnp.minimum(exponent, 0), x.dtype)
-    return x * (down * up)[None]
 
 
-def _blocks(levels: Levels) -> tuple[jax.Array, ...]:
-    """What step l of the elimination reads, l = 1..L-1: down_l, local_{l-1}, up_{l-1}."""
-    return levels.down[1:], levels.local[:-1], levels.up[:-1]
 
 
-def _full(block: jax.Array, like: jax.Array) -> jax.Array:
-    """The (S, S, ...) matrix of one block that may be given by its diagonal."""
-    if block.ndim == like.ndim:
-        return block
-    zero = jnp.zeros_like(block[0])
-    S = block.shape[0]
-    return jnp.stack([jnp.stack([block[i] if i == j else zero for j in range(S)]) for i in range(S)])
-
-
-def _times(block: jax.Array, x: jax.Array) -> jax.Array:
-    """block @ x for a block (S, S, ...), or the diagonal (S, ...) of one, and x (S, m, ...)."""
-    if block.ndim < x.ndim:
-        return block[:, None] * x
-    if x.ndim == 2 and block.shape[0] > LARGE:
-        return block @ x
-    return total([block[:, k][:, None] * x[k][None] for k in range(block.shape[0])])
-
-
-def _exits(block: jax.Array, like: jax.Array) -> jax.Array:
-    return block if block.ndim < like.ndim else total([block[:, k] for k in range(block.shape[1])])
-
-
-def _smallest(local: jax.Array, *blocks: jax.Array) -> jax.Array:
-    """The smallest rate, without the diagonal of local."""
-    S = local.shape[0]
-    diagonal = jnp.eye(S, dtype=bool).reshape(S, S, *[1] * (local.ndim - 2))
-    least = jnp.min(jnp.where(diagonal, jnp.zeros_like(local), local), axis=(0, 1))
-    for block in blocks:
-        least = jnp.minimum(least, jnp.min(block, axis=tuple(range(block.ndim - least.ndim))))
-    return least
-
-
-def _measure(rates: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The stationary measure of the chain watched on level 0, and how many states have pivot 0."""
-    form = panels.stationary_measure if rates.shape[0] > LARGE else elimination.stationary_measure
-    return form(rates)
-
-
-def _unique(rates: jax.Array, zeros: jax.Array, levels: Levels) -> jax.Array:
-    """Whether the chain watched on level 0 has one recurrent class; looked at only where a pivot was 0."""
-    def look(rates: jax.Array) -> jax.Array:
-        if levels.mask is None:
-            return elimination.has_one_class(rates)
-        real = levels.mask[0]
-        first = jnp.argmax(real, axis=0)  # phases that do not exist lead to one that does
-        S = rates.shape[0]
-        lead = jnp.arange(S).reshape(S, *[1] * first.ndim) == first[None]
-        return elimination.has_one_class(jnp.where(real[:, None], rates, lead[None].astype(rates.dtype)))
-
-    return lax.cond(jnp.any(zeros > 0), look, lambda r: jnp.ones(r.shape[2:], bool), rates)
-
-
-def _missing(levels: Levels, first: int) -> jax.Array | int:
-    """How many phases of the levels from ``first`` on do not exist."""
-    return 0 if levels.mask is None else jnp.sum(~levels.mask[first:], axis=(0, 1), dtype=jnp.int32)
-
-
-def _expectation_points(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, jax.Array]:
+def expectation_points(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(k, ...) means and status; everything points last."""
     S = levels.local.shape[1]
     points = levels.local.shape[3:]
@@ -221,31 +143,32 @@ def _expectation_points(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, 
     def step(carry: Any, blocks: Any) -> tuple[Any, None]:
         rates, collected, exponent, zeros, least = carry
         down, local, up, reward = blocks
-        right = jnp.concatenate([_full(down, rates), collected], axis=1)
-        rates, exits, right = fence((rates, _exits(down, rates), right))
+        right = jnp.concatenate([full_block(down, rates), collected], axis=1)
+        rates, exits, right = fence((rates, exit_rates(down, rates), right))
         x, zero = solve(rates, exits, right)
-        least = jnp.minimum(least, _smallest(local, down, up))
-        above = fence(_times(up, x))
-        raw = reward * _two(-exponent, x.dtype)[None, None] + above[:, S:]
-        shift = _exponent(jnp.max(raw[:, 0], axis=0))
-        return (local + above[:, :S], raw * _two(-jnp.maximum(shift, 0), x.dtype)[None, None], exponent + jnp.maximum(shift, 0),
-                zeros + zero, least), None
+        least = jnp.minimum(least, smallest_rate(local, down, up))
+        above = fence(block_times(up, x))
+        raw = reward * power_of_two(-exponent, x.dtype)[None, None] + above[:, S:]
+        shift = binary_exponent(jnp.max(raw[:, 0], axis=0))
+        shift = jnp.maximum(shift, 0)
+        scaled = raw * power_of_two(-shift, x.dtype)[None, None]
+        return (local + above[:, :S], scaled, exponent + shift, zeros + zero, least), None
 
     start = (levels.local[-1], columns[-1], jnp.zeros(points, jnp.int32), jnp.zeros(points, jnp.int32),
-             _smallest(levels.local[-1]))
-    (rates, collected, exponent, zeros, least), _ = lax.scan(step, start, (*_blocks(levels), columns[:-1]), reverse=True)
-    measure, zero = _measure(rates)
-    if levels.mask is not None:
-        measure = measure * levels.mask[0].astype(measure.dtype)
-    sums = jnp.sum(measure[:, None] * collected, axis=0)
+             smallest_rate(levels.local[-1]))
+    steps = (*step_blocks(levels), columns[:-1])
+    (rates, collected, exponent, zeros, least), _ = lax.scan(step, start, steps, reverse=True)
+    ends, unique = measure(close(rates, levels))
+    sums = jnp.sum(ends[:, None] * collected, axis=0)
     values = sums[1:] / sums[:1]
-    legal = (least >= 0) & _unique(rates, zero, levels) & (zeros <= _missing(levels, 1))
-    lost = sums[0] / jnp.max(measure, axis=0) < jnp.finfo(rates.dtype).tiny / jnp.finfo(rates.dtype).eps
+    legal = (least >= 0) & unique & (zeros <= missing_phases(levels, 1))
+    lost = sums[0] / jnp.max(ends, axis=0) < jnp.finfo(rates.dtype).tiny / jnp.finfo(rates.dtype).eps
     finite = jnp.all(jnp.isfinite(values), axis=0) & ~lost
-    return values, _status(legal, finite)
+    return values, status_of(legal, finite)
 
 
-def _status(legal: jax.Array, finite: jax.Array) -> jax.Array:
+def status_of(legal: jax.Array, finite: jax.Array) -> jax.Array:
+    """The status code from what was found."""
     return jnp.where(legal, jnp.where(finite, Status.OK, Status.NONFINITE), Status.OUT_OF_DOMAIN).astype(jnp.uint8)
 
 
@@ -257,21 +180,19 @@ def _law_points(levels: Levels) -> tuple[jax.Array, jax.Array, jax.Array, jax.Ar
     def eliminate(carry: Any, blocks: Any) -> tuple[Any, jax.Array]:
         rates, least = carry
         down, local, up = blocks
-        exits, right = _exits(down, rates), _full(down, rates)
+        exits, right = exit_rates(down, rates), full_block(down, rates)
         rates, exits, right = fence((rates, exits, right))
         if S > LARGE:
             x, _ = panels.solve(rates, exits, jnp.concatenate([right, jnp.eye(S, dtype=rates.dtype)], axis=1))
             x, factors = x[:, :S], x[:, S:]
         else:
             x, factors = elimination.solve_and_factor(rates, exits, right)
-        least = jnp.minimum(least, _smallest(local, down, up))
-        return (local + fence(_times(up, x)), least), factors
+        least = jnp.minimum(least, smallest_rate(local, down, up))
+        return (local + fence(block_times(up, x)), least), factors
 
-    start = (levels.local[-1], _smallest(levels.local[-1]))
-    (rates, least), factors = lax.scan(eliminate, start, _blocks(levels), reverse=True)
-    measure, zero = _measure(rates)
-    if levels.mask is not None:
-        measure = measure * levels.mask[0].astype(measure.dtype)
+    start = (levels.local[-1], smallest_rate(levels.local[-1]))
+    (rates, least), factors = lax.scan(eliminate, start, step_blocks(levels), reverse=True)
+    ends, unique = measure(close(rates, levels))
 
     def climb(carry: Any, blocks: Any) -> tuple[Any, Any]:
         below, exponent, first, astray = carry
@@ -281,28 +202,26 @@ def _law_points(levels: Levels) -> tuple[jax.Array, jax.Array, jax.Array, jax.Ar
             here, starts, unreached = left @ factors, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
         else:
             here, starts, unreached = elimination.apply_left(factors, left)
-        shift = _exponent(jnp.max(here, axis=0))
-        here, exponent = _scale(here, shift), exponent + shift
+        shift = binary_exponent(jnp.max(here, axis=0))
+        here, exponent = scale_down(here, shift), exponent + shift
         carry = here, exponent, jnp.where(starts > 0, level, first), astray + unreached
         return carry, (here, exponent)
 
-    shift = _exponent(jnp.max(measure, axis=0))
-    measure = _scale(measure, shift)
+    ends = scale_down(ends, binary_exponent(jnp.max(ends, axis=0)))
     zeros = jnp.zeros(points, jnp.int32)
     L = levels.local.shape[0]
     (_, _, first, astray), (law, exponent) = lax.scan(
-        climb, (measure, zeros, zeros, zeros), (factors, levels.up[:-1], jnp.arange(1, L, dtype=jnp.int32)))
-    law = jnp.concatenate([measure[None], law])
+        climb, (ends, zeros, zeros, zeros), (factors, levels.up[:-1], jnp.arange(1, L, dtype=jnp.int32)))
+    law = jnp.concatenate([ends[None], law])
     exponent = jnp.concatenate([zeros[None], exponent])
     after = jnp.arange(L, dtype=jnp.int32).reshape(L, *[1] * len(points)) >= first[None]
     law = law * after[:, None].astype(law.dtype)
     exponent = jnp.where(after, exponent, jnp.int32(-2**30))
     exponent = exponent - jnp.max(exponent, axis=0, keepdims=True)
-    law = law / jnp.sum(law * _two(exponent, law.dtype)[:, None], axis=(0, 1))[None, None]
-    unique = _unique(rates, zero, levels) | (first > 0)
-    legal = (least >= 0) & unique & (astray <= _missing(levels, 1))
+    law = law / jnp.sum(law * power_of_two(exponent, law.dtype)[:, None], axis=(0, 1))[None, None]
+    legal = (least >= 0) & (unique | (first > 0)) & (astray <= missing_phases(levels, 1))
     residual, lost = _balance(levels, law, exponent)
-    status = _status(legal, jnp.all(jnp.isfinite(law), axis=(0, 1)))
+    status = status_of(legal, jnp.all(jnp.isfinite(law), axis=(0, 1)))
     status = jnp.where((status == Status.OK) & lost, jnp.uint8(Status.NOT_CONVERGED), status)
     return law, exponent, status, residual
 
@@ -322,7 +241,7 @@ def _balance(levels: Levels, law: jax.Array, exponent: jax.Array) -> tuple[jax.A
     most = info.maxexp // 3
 
     def flow(vector: jax.Array, block: jax.Array, steps: jax.Array) -> jax.Array:
-        moved = _scale_levels(vector, jnp.clip(steps, -most, most))
+        moved = scale_up_levels(vector, jnp.clip(steps, -most, most))
         return moved * block if block.ndim == law.ndim else jnp.sum(moved[:, :, None] * block, axis=1)
 
     def leaving(block: jax.Array) -> jax.Array:
@@ -333,31 +252,21 @@ def _balance(levels: Levels, law: jax.Array, exponent: jax.Array) -> tuple[jax.A
     inflow = jnp.sum(law[:, :, None] * local, axis=1)
     inflow = inflow + jnp.concatenate([none, flow(law[:-1], levels.up[:-1], -steps)])
     inflow = inflow + jnp.concatenate([flow(law[1:], levels.down[1:], steps), none])
-    rates = leaving(local) + jnp.concatenate([leaving(levels.up[:-1]), none]) + jnp.concatenate([none, leaving(levels.down[1:])])
-    outflow = law * rates
+    rates = leaving(local) + jnp.concatenate([leaving(levels.up[:-1]), none])
+    outflow = law * (rates + jnp.concatenate([none, leaving(levels.down[1:])]))
     larger = jnp.maximum(inflow, outflow)
     seen = larger > jnp.max(larger, axis=1, keepdims=True) * 2.0 ** (-most / 2)
-    difference = jnp.where(seen, jnp.abs(inflow - outflow), jnp.zeros_like(larger)) / jnp.where(seen, larger, jnp.ones_like(larger))
-    worst = jnp.max(difference, axis=1)
+    difference = jnp.where(seen, jnp.abs(inflow - outflow), jnp.zeros_like(larger))
+    worst = jnp.max(difference / jnp.where(seen, larger, jnp.ones_like(larger)), axis=1)
     matters = lax.cummax(exponent, axis=0, reverse=True) > -info.maxexp
     worst = lax.stop_gradient(jnp.where(matters, worst, jnp.zeros_like(worst)))
     return jnp.max(worst, axis=0), jnp.any(worst > info.eps ** 0.5, axis=0)
 
 
-def _scale_levels(vector: jax.Array, steps: jax.Array) -> jax.Array:
-    """vector[l] 2^steps[l]."""
-    up = 1 / _two(-jnp.maximum(steps, 0), vector.dtype)
-    return vector * (_two(jnp.minimum(steps, 0), vector.dtype) * up)[:, None]
 
 
-def _block_size(levels: Levels, *_: Any) -> int:
-    """Points whose levels fit the cache together (measured on CPU)."""
-    S = levels.local.shape[1]
-    return 256 if S == 1 else 64 if S <= 4 else 16
-
-
-_expectation_batched = points_last(_expectation_points, _block_size)
-_law_batched = points_last(_law_points, _block_size)
+_expectation_batched = points_last(expectation_points, block_size)
+_law_batched = points_last(_law_points, block_size)
 
 
 @jax.custom_jvp
@@ -367,7 +276,7 @@ def _expectation(levels: Levels, rewards: jax.Array) -> Any:
 
 @_expectation.defjvp
 def _(primals: Any, tangents: Any) -> Any:
-    return jax.jvp(_expectation_points, primals, tangents)
+    return jax.jvp(expectation_points, primals, tangents)
 
 
 @jax.custom_jvp
@@ -380,14 +289,14 @@ def _(primals: Any, tangents: Any) -> Any:
     return jax.jvp(_law_points, primals, tangents)
 
 
-_POINTS = {_expectation: _expectation_points, _law: _law_points}
+_POINTS: dict[Any, Any] = {_expectation: expectation_points, _law: _law_points}
 
 
 def _run(function: Any, levels: Levels, *arguments: jax.Array) -> Any:
     """Chooses the layout: points last up to LARGE phases, else points first."""
     points, S = levels.local.ndim - 3, levels.local.shape[1]
     if points and S > LARGE:
-        form = _POINTS[function]
+        form: Any = _POINTS[function]
         for _ in range(points):
             form = jax.vmap(form, in_axes=-1, out_axes=-1)
         return form(levels, *arguments)

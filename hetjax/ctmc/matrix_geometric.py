@@ -58,8 +58,8 @@ class MatrixGeometric(NamedTuple):
 def logarithmic_reduction(up: jax.Array, local: jax.Array, down: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(G, R) of homogeneous levels, (S, S) each, entrywise to about 1e-15; see the module's docstring.
 
-    Shapes (S, S), rates per unit time; diagonals of ``local`` are never read. A fixed number of doublings, 42 in float64
-    and 24 in float32: enough at saturation itself (Latouche's usual 10 are not). Cost 42 times 5 S^3.
+    Shapes (S, S), rates per unit time; diagonals of ``local`` are never read. A fixed number of doublings, 42 in
+    float64 and 24 in float32: enough at saturation itself (Latouche's usual 10 are not). Cost 42 times 5 S^3.
     """
     S = local.shape[0]
     dtype = local.dtype
@@ -120,7 +120,8 @@ def matrix_geometric(boundary: jax.Array, boundary_up: jax.Array, boundary_down:
     exits = jnp.sum(down, axis=1)
     gap = jnp.max(jnp.abs(jnp.sum(boundary_down, axis=1) - exits)) - 1e3 * jnp.finfo(dtype).eps * jnp.max(exits)
     if not isinstance(gap, jax.core.Tracer) and gap > 0:
-        raise ValueError("boundary_down and down have different row sums; level 1 must be left downwards at the same rates as the others")
+        raise ValueError("boundary_down and down have different row sums;"
+                         " level 1 must be left downwards at the same rates as the others")
     G, R = logarithmic_reduction(up, local, down)
     below = jnp.concatenate([jnp.concatenate([boundary, boundary_up], axis=1),
                              jnp.concatenate([boundary_down, local + up @ G], axis=1)])

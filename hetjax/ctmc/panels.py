@@ -56,7 +56,8 @@ def _eliminate(rates: jax.Array, exits: jax.Array, right: jax.Array) -> list[_Pa
     panels = []
     for high in range(n, 0, -PANEL):
         low = max(high - PANEL, 0)
-        rows = jnp.concatenate([rates[low:, :low], right[low:], exits[low:, None], jnp.eye(high - low, dtype=rates.dtype)], axis=1)
+        identity = jnp.eye(high - low, dtype=rates.dtype)
+        rows = jnp.concatenate([rates[low:, :low], right[low:], exits[low:, None], identity], axis=1)
         x, trapped = _times(rates[low:, low:], exits[low:] + jnp.sum(rates[low:, :low], axis=1), rows)
         left, solved, leave, times = jnp.split(x, [low, low + right.shape[1], low + right.shape[1] + 1], axis=1)
         above = rates[:low, low:]
@@ -73,7 +74,7 @@ def solve(rates: jax.Array, exits: jax.Array, right: jax.Array) -> tuple[jax.Arr
     x = panels[-1].right
     for panel in panels[-2::-1]:
         x = jnp.concatenate([x, panel.right + panel.left @ x])
-    return x, sum(jnp.sum(panel.trapped, dtype=jnp.int32) for panel in panels)
+    return x, jnp.sum(jnp.concatenate([panel.trapped for panel in panels]), dtype=jnp.int32)
 
 
 def stationary_measure(rates: jax.Array) -> tuple[jax.Array, jax.Array]:

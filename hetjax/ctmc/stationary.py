@@ -18,9 +18,10 @@ def stationary(Q: jax.Array) -> Solution:
       Q: (n, n) rates per unit time, ``Q[i, j] >= 0`` from state i to state j. The diagonal is never read.
 
     Returns:
-      ``Solution``: ``value`` (n,) sums to 1; ``residual`` the largest \\|inflow - outflow\\| of a state over the largest flow.
-      Transient states get exact zeros. ``status`` is out_of_domain for negative or NaN rates and for chains
-      with several recurrent classes (``check_generator`` says which), nonfinite if numbers leave the range.
+      ``Solution``: ``value`` (n,) sums to 1; ``residual``, the largest difference of inflow and outflow of a state over
+      the largest outflow. Transient states get exact zeros. ``status`` is out_of_domain for negative or NaN rates and
+      for chains with several recurrent classes (:func:`hetjax.ctmc.check_generator` says which), nonfinite if numbers
+      leave the range. ValueError if Q is not square.
 
     Grassmann-Taksar-Heyman elimination (see :mod:`hetjax.ctmc.elimination`): no subtraction, relative error of
     about n eps in every entry, also for couplings of 1e-30. Cost n^3/3 multiplications. The form depends on the size
