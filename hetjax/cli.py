@@ -255,7 +255,7 @@ def _models(options: argparse.Namespace) -> int:
 
     for name in [options.name] if options.name else model_names():
         model = get_model(name)
-        width = max(len(item.name) for item in (*model.axes, *model.metrics)) + 1
+        width = max(len(name) for name in [a.name for a in model.axes] + [m.name for m in model.metrics]) + 1
         print(f"{model.name} (version {model.version}): {model.title}")
         print("  parameters")
         for axis in model.axes:

@@ -106,8 +106,9 @@ class Progress:
 
 def _bar(points: int, initial: int) -> Any:
     """A tqdm bar, or None where a bar would only fill a log file."""
-    if "ipykernel" not in sys.modules and not (sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns):
-        return None  # no terminal, or one without a width
+    terminal = sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
+    if "ipykernel" not in sys.modules and not terminal:
+        return None
     with warnings.catch_warnings(action="ignore"):  # without ipywidgets tqdm falls back to text and says so
         from tqdm.auto import tqdm
     return tqdm(total=points, initial=initial, unit="point", unit_scale=True, mininterval=0.5, dynamic_ncols=True,
