@@ -365,10 +365,9 @@ def test_files_and_their_names(dataset, tmp_path, monkeypatch):
 def test_a_store_is_read_by_its_path(tmp_path):
     import hetjax
 
-    spec = {"sweep": {"model": "stalling", "metrics": ["mean_number"], "title": "Small"},
-            "axes": {"q": {"linspace": [0.2, 0.8, 4]}, "K": {"range": [0, 5]}}, "const": {"r": 10.0, "M": 5, "m": 2,
-                                                                                          "n": 1}}
-    hetjax.Sweep.from_dict(spec).run(tmp_path / "small.zarr")
+    sweep = hetjax.Sweep("stalling", {"q": [0.2, 0.4, 0.6, 0.8], "K": range(6)}, metrics=["mean_number"], title="Small",
+                         const={"r": 10.0, "M": 5, "m": 2, "n": 1})
+    sweep.run(tmp_path / "small.zarr")
     written = plot_sweep(tmp_path / "small.zarr")
     assert written == [tmp_path / "small.png", tmp_path / "small.pdf"]
     expected = hetjax.evaluate("stalling", q=0.2, r=10.0, K=np.arange(6), M=5, m=2, n=1, metrics=["mean_number"])

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hetjax.plot.lines import draw_lines, draw_table, line_handles, look_of
+from hetjax.plot.lines import draw_lines, draw_table, line_handles, look_of, table_rows
 from hetjax.plot.maps import colour_scale, draw_map, map_handles
 from hetjax.plot.options import refuse
 from hetjax.plot.style import paper
@@ -72,7 +72,9 @@ def _grid(view: View, count: int) -> tuple[int, int]:
 
 def _size(view: View, rows: int, columns: int) -> tuple[float, float]:
     if view.kind == "table":
-        return 6.4, 0.28 * (len(view.metrics) + 3)
+        head, lines = table_rows(view)
+        width = sum(max(map(len, column)) + 3 for column in zip(head, *lines, strict=True))
+        return max(5.0, 0.078 * width), 0.26 * (len(lines) + 3)
     if rows == columns == 1:
         return 6.8, 4.2
     return min(2.9 * columns + 1.2, 13.0), 2.6 * rows + 0.9

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hetjax.plot.style import DASHES, MARKERS, hue_colours
-from hetjax.plot.text import capital, long_name, symbol, value_text
+from hetjax.plot.text import capital, describe, long_name, symbol, value_text
 from hetjax.plot.view import View, best_index, rounding_scale
 
 
@@ -93,7 +93,7 @@ def table_rows(view: View) -> tuple[list[str], list[list[str]]]:
     for name in view.metrics:
         values = np.atleast_1d(view.data[name].values)
         sign = symbol(view.data[name])
-        words = capital(long_name(view.data[name])) + (f", {sign}" if sign else "")
+        words = describe(view.data[name]) + (f", {sign}" if sign else "")
         beside = [value_text(printed[name]) if name in printed else "–"] if printed else []
         rows.append([words, *map(_entry, values), *beside])
     return head, rows
@@ -108,7 +108,7 @@ def draw_table(view: View, axes: Any) -> None:
     head, rows = table_rows(view)
     axes.set_axis_off()
     lines = [head, *rows]
-    widths = [max(len(line[c]) for line in lines) for c in range(len(head))]
+    widths = [max(len(line[c]) for line in lines) + 3 for c in range(len(head))]
     right = np.cumsum(widths) / sum(widths)
     for i, line in enumerate(lines):
         y = 1 - (i + 0.5) / len(lines)

@@ -25,7 +25,7 @@ _PAPER = {
     "axes.linewidth": 0.8, "axes.axisbelow": True, "axes.edgecolor": "0.25", "xtick.color": "0.25",
     "ytick.color": "0.25", "text.color": "0.1", "axes.labelcolor": "0.1", "grid.color": "0.9", "grid.linewidth": 0.7,
     "lines.linewidth": 1.7, "lines.markersize": 4.5, "legend.frameon": False, "legend.handlelength": 2.6,
-    "hatch.linewidth": 0.5, "savefig.dpi": 170, "figure.dpi": 100, "pdf.fonttype": 42, "svg.fonttype": "none",
+    "hatch.linewidth": 0.5, "savefig.dpi": 150, "figure.dpi": 100, "pdf.fonttype": 42, "svg.fonttype": "none",
     "svg.hashsalt": "hetjax", "figure.facecolor": "white", "axes.facecolor": "white",
     "figure.constrained_layout.h_pad": 0.06, "figure.constrained_layout.w_pad": 0.06,
 }

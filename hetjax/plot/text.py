@@ -44,12 +44,18 @@ def long_name(array: Any) -> str:
     return str(array.attrs.get("long_name") or str(array.name).replace("_", " "))
 
 
+def describe(array: Any) -> str:
+    """A heading: the long name up to a bracket, colon or formula; the events of ``p_...`` as probabilities."""
+    words = re.split(r" \(|: |; |, [^,]*/", long_name(array))[0]
+    return f"$P$({words})" if str(array.name).startswith("p_") else capital(words)
+
+
 def axis_label(array: Any, given: str | None = None, inches: float = 4.0) -> str:
-    """``Words, $symbol$ (unit)``, wrapped to ``inches``; of a long name the part before a comma, bracket or colon."""
+    """``Words, $symbol$ (unit)``, wrapped to ``inches``."""
     if given is not None:
         return given
     sign, unit = symbol(array), array.attrs.get("units", "1")
-    words = sign if sign.startswith("$\\partial") else capital(re.split(r", | \(|: |; ", long_name(array))[0])
+    words = sign if sign.startswith("$\\partial") else describe(array)
     if sign and sign != words:
         words += f", {sign}"
     if unit not in ("1", "") and not re.fullmatch(r"\((.+)\) / \(\1\)", unit):
