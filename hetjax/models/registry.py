@@ -11,7 +11,7 @@ import functools
 import importlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -106,7 +106,7 @@ class Model:
     metrics: tuple[Metric, ...]
     point: PointFunction
     second_route: Callable[[Mapping[str, float], tuple[str, ...]], dict[str, float]] | None = None
-    golden: tuple[tuple[dict[str, float], dict[str, float]], ...] = ()
+    golden: tuple[tuple[dict[str, float], dict[str, float]], ...] = field(default=(), hash=False)
 
     def axis(self, name: str) -> Axis:
         """The axis ``name``; ValueError lists the known ones."""
@@ -126,6 +126,7 @@ def _find(items: Sequence[Any], name: str, what: str) -> Any:
 
 _BUILTIN: dict[str, str] = {  # name -> module:attribute, imported when asked for
     "overflow": "hetjax.models.overflow:MODEL",
+    "overflow_general": "hetjax.models.overflow:GENERAL_MODEL",
     "stalling": "hetjax.models.stalling:MODEL",
     "stalling_buffer": "hetjax.models.stalling.buffer:MODEL",
 }
