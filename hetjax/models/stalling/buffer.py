@@ -94,7 +94,7 @@ def optimal_buffer(params: Params, *, largest: float = LARGEST, enumerate_up_to:
     >>> int(best.K), round(float(best.K_real), 2), Certificate(int(best.certificate)).name
     (29, 28.82, 'ENUMERATED')
     >>> f"{float(best.gain_never):.2e}", f"{float(best.gain_zero):.3f}"
-    ('3.42e-06', '0.053')
+    ('3.40e-06', '0.053')
     """
     if not 0 <= largest <= LARGEST:
         raise ValueError(f"largest = {largest!r} is outside [0, {LARGEST:g}]; give a number of places inside it")
@@ -218,6 +218,7 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
     """The registry's point function: the asked metrics at one point, and its status."""
     q, r, M = values["q"], values["r"], values["M"]
     m, n = Count.of(values["m"], bounds.get("m")), Count.of(values["n"], bounds.get("n"))
+    beyond = jnp.asarray(m.value > m.bound) | jnp.asarray(n.value > n.bound)  # a traced count above what it is masked by
     limit = ENUMERATED if "certified" in metrics else 0
     best = point_optimum(q, r, M, jnp.full_like(q, LARGEST), m, n, enumerate_up_to=limit)
 
@@ -243,7 +244,8 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
         "optimum_status": best.optimum_status.astype(q.dtype),
         "certified": (best.certificate == int(Certificate.ENUMERATED)).astype(q.dtype),
     }
-    return {name: results[name] for name in metrics}, best.status
+    status = jnp.where(beyond, int(Status.OUT_OF_DOMAIN), best.status).astype(jnp.uint8)
+    return {name: jnp.where(beyond, jnp.nan, results[name]) for name in metrics}, status
 
 
 MODEL = Model(
