@@ -1,0 +1,240 @@
+"""Mean number and its gradients against the reference table, exact rationals and a many-digit oracle over the whole domain."""
+
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from stalling_oracle import Oracle, exact_means
+
+from hetjax.models.stalling import Params, mean_number
+from hetjax.models.stalling.closed_form import point_mean_number
+from hetjax.numerics.counting import Count
+
+EPS = np.finfo(np.float64).eps
+EPS32 = float(np.finfo(np.float32).eps)
+AXES = ("q", "r", "K", "M")
+
+
+@functools.lru_cache
+def masked(bound, dtype=np.float64, forward=False):
+    """Value and gradient for traced counts up to ``bound``, compiled once."""
+    def value(q, r, K, M, m, n):
+        return point_mean_number(q, r, K, M, Count(m, bound), Count(n, bound))
+
+    def both(q, r, K, M, m, n):
+        if forward:
+            return value(q, r, K, M, m, n), jax.jacfwd(value, (0, 1, 2, 3))(q, r, K, M, m, n)
+        return jax.value_and_grad(value, (0, 1, 2, 3))(q, r, K, M, m, n)
+
+    return jax.jit(both if dtype == np.float64 else value)
+
+
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def static(q, r, K, M, m, n):
+    return jax.value_and_grad(lambda *x: mean_number(Params(*x, m, n)), (0, 1, 2, 3))(q, r, K, M)
+
+
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def static_forward(q, r, K, M, m, n):
+    return jax.jacfwd(lambda *x: mean_number(Params(*x, m, n)), (0, 1, 2, 3))(q, r, K, M)
+
+
+def numbers(point, dtype=np.float64):
+    return [jnp.asarray(x, dtype) for x in point[:4]]
+
+
+def check_value(value, exact, condition):
+    assert abs(float(value) - float(exact)) <= max(1e-12, 16 * EPS * (1 + condition)) * float(exact)
+
+
+def check_gradient(gradient, exact, value, point):
+    for axis, got, want, x in zip(AXES, gradient, exact, point[:4], strict=True):
+        if math.isinf(x):
+            assert float(got) == 0, axis
+            continue
+        scale = max(x, 1.0) if axis in "KM" else x
+        assert abs(float(got) - float(want)) <= 1e-9 * max(abs(float(want)), 1e-3 * float(value) / scale), axis
+
+
+def check_point(point, found):
+    oracle = Oracle(*point)
+    exact = oracle.value("mean_number")
+    gradient = [oracle.derivative("mean_number", a) if math.isfinite(x) else 0 for a, x in zip(AXES, point, strict=False)]
+    check_value(found[0], exact, oracle.condition("mean_number"))
+    check_gradient(found[1], gradient, exact, point)
+
+
+def test_reference_table(reference):
+    """All rows at once, m and n traced below one bound."""
+    rows = reference("stalling")["rows"]
+    bound = max(max(row["m"], row["n"]) for row in rows)
+    columns = [jnp.asarray([row[a] for row in rows], float) for a in AXES]
+    counts = [jnp.asarray([row[a] for row in rows], jnp.int32) for a in "mn"]
+    values, gradients = jax.jit(jax.vmap(masked(bound)))(*columns, *counts)
+    for i, row in enumerate(rows):
+        exact = float(row["mean_number"])
+        slopes = [float(row[f"d_mean_number__d_{a}"]) for a in AXES]
+        condition = sum(abs(x * d) for x, d in zip((row[a] for a in AXES), slopes, strict=True)) / exact
+        check_value(values[i], exact, condition)
+        check_gradient([g[i] for g in gradients], slopes, exact, [row[a] for a in AXES])
+
+
+def test_reference_table_in_float32(reference):
+    """Compared at the float32-rounded inputs with the float64 result, itself checked above."""
+    rows = reference("stalling")["rows"]
+    columns32 = [jnp.asarray([row[a] for row in rows], jnp.float32) for a in AXES]
+    columns = [c.astype(jnp.float64) for c in columns32]
+    counts = [jnp.asarray([row[a] for row in rows], jnp.int32) for a in "mn"]
+    exact, gradients = jax.jit(jax.vmap(masked(300)))(*columns, *counts)
+    got = jax.jit(jax.vmap(masked(300, np.float32)))(*columns32, *counts)
+    assert got.dtype == jnp.float32
+    condition = sum(jnp.abs(x * d) for x, d in zip(columns, gradients, strict=True)) / exact
+    error = jnp.abs(got.astype(jnp.float64) - exact) / exact
+    assert bool(jnp.all(error <= jnp.maximum(2e-5, 16 * EPS32 * (1 + condition))))
+
+
+@pytest.mark.parametrize("point", [
+    (.5, 2, 0, 0, 1, 1), (1.5, 2, 0, 3, 1, 1), (1, .375, 2, 2, 2, 3), (.875, 10, 3, 0, 3, 2), (2.25, 3.5, 1, 4, 2, 1),
+    (.0078125, .125, 2, 1, 2, 2), (1.5, 1, 1, 2, 2, 1), (1.25, 4, 2, 3, 4, 4), (.75, 8, 3, 2, 2, 0)])
+def test_exact_rationals(point):
+    """The balance equations solved in fractions: nothing of the closed form enters, here or into the oracle's check."""
+    exact = exact_means(*point)
+    oracle = Oracle(*point)
+    with mpmath.workdps(80):
+        for name, want in exact.items():
+            if name != "p_empty":
+                want = mpmath.mpf(want.numerator) / want.denominator
+                assert abs(oracle.value(name) - want) <= mpmath.mpf(10) ** -60 * want, name
+    value, _ = static(*numbers(point), *point[4:])
+    assert abs(float(value) - float(exact["mean_number"])) <= 1e-14 * float(exact["mean_number"])
+
+
+TRAPS = {
+    "branches of the roots at rho near 1": (11.079384948583106, .5952744171005633, 3.586557629003811e-05, 608.9493783480533, 1, 6),
+    "branches of the roots at rho near 1, two": (15.675220420746632, .11357012834440762, 21.747671845610675, 274.0, 3, 5),
+    "log rho at rho near 1": (1.0000001 * (1 + 2 / (3 * 7.3)), 7.3, 2.0, 1e7, 3, 2),
+    "K F_0(Kx) where q^K is small": (.1, 50.0, 300.0, 4.0, 4, 2),
+    "geometric sum of a small K": (.7, 3.0, 1e-6, 5.0, 2, 2),
+    "n = 0 unmerged": (.9916463, 5.0, 112.0, 20836.0, 14, 0),
+    "sum of parts, long buffer": (1.5, 3.0, 1e7, 10.0, 3, 2),
+    "sum of parts, long line": (2.5, 3.0, 10.0, 1e7, 3, 2),
+    "r at q near 1, K near 0": (1 - 1e-9, 2.5e6, 1e-3, 7.0, 5, 2),
+    "r at q = 1, K = 0": (1.0, 2.5e6, 0.0, 7.0, 5, 2),
+    "log1p(q-1) of a small q": (1e-8, 10.0, 2.0, 2.0, 3, 2),
+    "rho = 1: 3/2": (1.5, 1.0, 3.0, 40.0, 2, 1),
+    "rho = 1: 2": (2.0, 2.0, 3.5, 1e6, 1, 2),
+    "rho = 1: 5/4": (1.25, 4.0, 0.0, 12.0, 8, 8),
+    "rho = 1: 9": (9.0, .125, 2.0, 1000.0, 4, 4),
+    "rho = 1: 1 + 2^-20": (1 + 2.0**-20, 2.0**20, 5.0, 1e7, 1, 1),
+    "M in (0, 1)": (.9, 3.0, 2.0, .3, 3, 2),
+    "M in (0, 1), overload": (3.0, 3.0, 2.0, .3, 3, 2),
+    "m = 1": (.8, 20.0, 5.0, 9.0, 1, 3),
+    "all at the upper end": (1e4, 1e-3, 5.0, 7.0, 512, 1),
+    "light and slow": (1e-8, 1e9, 3.0, 4.0, 2, 2),
+    "h_0 near rho^M": (1.8, .4, 3.0, 47.0, 2, 8),
+    "huge h_0": (1e-3, 1e-3, 2.0, 3.0, 1, 512),
+    "everything zero": (1.0, 1.0, 0.0, 0.0, 1, 0),
+    "q = 1 with no room": (1.0, 8.0, 0.0, 0.0, 3, 2),
+    "endless line": (1.02, 4.0, 6.0, math.inf, 4, 3),
+    "endless buffer": (.97, 4.0, math.inf, 5.0, 4, 3),
+    "both endless": (.97, 4.0, math.inf, math.inf, 4, 3),
+}
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_traps(name):
+    """Points where a plausible formulation loses its digits; both modes."""
+    *point, m, n = TRAPS[name]
+    arguments = (*numbers(point), jnp.int32(m), jnp.int32(n))
+    bound = 12 if max(m, n) <= 12 else 512
+    found = masked(bound)(*arguments)
+    check_point(TRAPS[name], found)
+    _, forward = masked(bound, forward=True)(*arguments)
+    for one, two, x in zip(found[1], forward, point, strict=True):
+        scale = 1.0 if x == 0 or math.isinf(x) else x
+        assert abs(float(one - two)) <= 1e-11 * max(abs(float(two)), 1e-3 * float(found[0]) / scale)
+
+
+@pytest.mark.slow
+def test_largest_size():
+    """m = n = 512 at the smallest r."""
+    point = (.7, 1e-3, 3.0, 5.0, 512, 512)
+    check_point(point, static(*numbers(point), 512, 512))
+
+
+def log_uniform(low, high):
+    return st.floats(math.log10(low), math.log10(high)).map(lambda e: 10.0**e)
+
+
+NEAR_ONE = st.tuples(st.sampled_from((-1, 1)), st.integers(1, 52)).map(lambda sk: 1 + sk[0] * 2.0**-sk[1])
+LENGTHS = st.one_of(st.just(0.0), st.just(1e7), st.integers(1, 60).map(float), log_uniform(1e-6, 1e7), log_uniform(1, 1e7).map(round).map(float))
+
+
+@st.composite
+def points(draw, largest=12):
+    m, n = draw(st.integers(1, largest)), draw(st.integers(0, largest))
+    r = draw(st.one_of(st.sampled_from((1e-3, 1.0, 1e9)), log_uniform(1e-3, 1e9), log_uniform(.1, 100)))
+    q = draw(st.one_of(st.sampled_from((1e-8, 1e4, 1.0)), NEAR_ONE, log_uniform(1e-8, 1e4), st.floats(.3, 2)))
+    if draw(st.booleans()) and draw(st.booleans()):
+        q = min(1e4, draw(NEAR_ONE) * (1 + n / (m * r)))  # rho near 1
+    K, M = draw(LENGTHS), draw(LENGTHS)
+    if draw(st.integers(0, 9)) == 0 and q * m < m + n / r - 1e-9 * m:
+        M = math.inf
+    if draw(st.integers(0, 9)) == 0 and q < 1:
+        K = math.inf
+    return q, r, K, M, m, n
+
+
+@settings(max_examples=100)
+@given(points())
+@example((1.0, 1.0, 0.0, 0.0, 1, 0))
+def test_whole_domain(point):
+    """Value and reverse-mode gradient against the many-digit oracle."""
+    check_point(point, masked(12)(*numbers(point), jnp.int32(point[4]), jnp.int32(point[5])))
+
+
+@settings(max_examples=60)
+@given(points())
+def test_whole_domain_in_float32(point):
+    rounded = [float(np.float32(x)) for x in point[:4]]
+    q, r, K, M = rounded
+    if (math.isinf(K) and q >= 1) or (math.isinf(M) and q * point[4] * r >= point[4] * r + point[5]):
+        return
+    oracle = Oracle(*rounded, *point[4:])
+    exact = float(oracle.value("mean_number"))
+    got = masked(12, np.float32)(*numbers(point, np.float32), jnp.int32(point[4]), jnp.int32(point[5]))
+    assert got.dtype == jnp.float32
+    assert abs(float(got) - exact) <= max(2e-5, 16 * EPS32 * (1 + oracle.condition("mean_number"))) * exact
+
+
+SECOND = {
+    "ordinary": (.8, 12.0, 4.5, 7.0, 4, 3), "q = 1": (1.0, 12.0, 4.0, 7.0, 3, 2), "rho = 1": (1.5, 1.0, 3.0, 12.0, 2, 1),
+    "no buffer, no line": (.9, 5.0, 0.0, 0.0, 3, 2), "no slow servers": (1.1, 5.0, 2.0, 3.0, 3, 0), "overload": (3.0, 2.0, 6.0, 30.0, 2, 2),
+    "many phases": (.95, 3.0, 5.0, 4.0, 12, 9), "q near 1, long buffer": (1 - 2.0**-20, 30.0, 1000.0, 5.0, 3, 2)}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_second_derivatives(name):
+    """Hessians, forward over reverse and reverse over reverse, against second differences with many digits."""
+    *point, m, n = SECOND[name]
+    oracle = Oracle(*SECOND[name])
+    value = float(oracle.value("mean_number"))
+
+    def f(*x):
+        return mean_number(Params(*x, m, n))
+
+    axes = (0, 1, 2, 3)
+    forward = jax.jit(jax.jacfwd(jax.grad(f, axes), axes))(*numbers(point))
+    reverse = jax.jit(jax.jacrev(jax.grad(f, axes), axes))(*numbers(point))
+    for i, k in itertools.product(axes, axes):
+        exact = float(oracle.derivative("mean_number", AXES[i], AXES[k]))
+        scale = math.prod(max(point[a], 1) if a > 1 else point[a] for a in (i, k))
+        for got in (forward[i][k], reverse[i][k]):
+            assert abs(float(got) - exact) <= 1e-8 * max(abs(exact), 1e-3 * value / scale), (AXES[i], AXES[k])
