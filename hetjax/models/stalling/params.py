@@ -61,8 +61,11 @@ class Params:
         given = dict(zip(_REAL, (q, r, K, M, mu1), strict=True))
         dtype = common_dtype(*given.values())
         for name, value in given.items():
-            leaf = jnp.asarray(value).astype(dtype)
-            if not isinstance(leaf, jax.core.Tracer):
+            if isinstance(value, jax.core.Tracer):
+                leaf = value.astype(dtype)
+            else:
+                with jax.ensure_compile_time_eval():  # a number stays a known number inside jit
+                    leaf = jnp.asarray(value).astype(dtype)
                 _check_leaf(_AXIS[name], np.asarray(leaf))
             object.__setattr__(self, name, leaf)
         for name, count in (("m", m), ("n", n)):
