@@ -41,10 +41,11 @@ def test_one_server_a_side_is_the_papers_system():
     np.testing.assert_allclose(found.loss_reduction_1, closed.loss_reduction_1, rtol=1e-13, atol=1e-14)
 
 
-@pytest.mark.parametrize("servers", [(1, 2), (2, 2), (3, 1), (3, 3)])
+@pytest.mark.parametrize("servers", [(1, 2), (3, 3)])
 def test_side_independent_rates_lose_like_erlang(servers):
     l1, l2, m1, m2 = 1.3, 0.9, 0.7, 2.2
-    found, status = general_metrics(GeneralParams(l1, l2, m1, m1, m2, m2), servers)
+    rates = GeneralParams(*(jnp.asarray(x) for x in (l1, l2, m1, m1, m2, m2)))
+    found, status = jax.jit(lambda p: general_metrics(p, servers))(rates)
     assert int(status) == Status.OK
     np.testing.assert_allclose(found.p_loss, erlang_loss(sum(servers), l1 / m1 + l2 / m2), rtol=1e-13)
     np.testing.assert_allclose(found.mean_number_11 + found.mean_number_12, found.throughput_1 / m1, rtol=1e-13)
@@ -54,7 +55,7 @@ def test_side_independent_rates_lose_like_erlang(servers):
 def test_flow_balance_with_rates_by_side():
     """What starts service at the other side ends there: o_1 = mu12 E[type 1 at side 2]."""
     p = GeneralParams(1.0, 2.0, 1.5, 0.4, 0.9, 3.0)
-    found, _ = general_metrics(p, (2, 2))
+    found, _ = general_metrics(p, (1, 2))
     np.testing.assert_allclose(found.overflow_rate_1, p.mu12 * found.mean_number_12, rtol=1e-13)
     np.testing.assert_allclose(found.overflow_rate_2, p.mu21 * found.mean_number_21, rtol=1e-13)
     np.testing.assert_allclose(found.throughput_1, p.mu11 * found.mean_number_11 + p.mu12 * found.mean_number_12,
@@ -71,7 +72,7 @@ def test_gradients_against_central_differences():
     at = jnp.asarray([1.0, 2.0, 1.5, 0.4, 0.9, 3.0])
 
     def loss(rates):
-        return general_metrics(GeneralParams(*rates), (2, 1))[0].p_loss
+        return general_metrics(GeneralParams(*rates), (1, 1))[0].p_loss
 
     slope = jax.jit(jax.grad(loss))(at)
     np.testing.assert_allclose(jax.jit(jax.jacfwd(loss))(at), slope, rtol=1e-11)
@@ -83,9 +84,9 @@ def test_gradients_against_central_differences():
 
 def test_evaluate_with_fixed_and_with_varying_numbers_of_servers():
     rates = dict(lambda1=1.0, lambda2=2.0, mu11=1.5, mu12=0.4, mu21=0.9, mu22=3.0)
-    varying = hetjax.evaluate(GENERAL_MODEL, **rates, servers1=[1, 2, 2], servers2=[1, 1, 2])
+    varying = hetjax.evaluate(GENERAL_MODEL, **rates, servers1=[1, 2], servers2=1)
     assert (np.asarray(varying.status) == Status.OK).all()
-    for k, servers in enumerate([(1, 1), (2, 1), (2, 2)]):
+    for k, servers in enumerate([(1, 1), (2, 1)]):
         fixed = hetjax.evaluate(GENERAL_MODEL, **rates, servers1=servers[0], servers2=servers[1])
         for metric in GENERAL_MODEL.metrics:
             np.testing.assert_allclose(varying[metric.name][k], fixed[metric.name], rtol=1e-12, atol=1e-14)
@@ -95,8 +96,8 @@ def test_registry_float32_and_bad_input():
     assert [m.name for m in GENERAL_MODEL.metrics] == list(overflow.GeneralMetrics._fields)
     out = hetjax.evaluate(GENERAL_MODEL, lambda1=[-1.0, 1.0], lambda2=1.0, mu11=1.0, mu12=1.0, mu21=1.0, mu22=1.0)
     assert np.asarray(out.status).tolist() == [Status.OUT_OF_DOMAIN, Status.OK]
-    small, _ = general_metrics(GeneralParams(*(jnp.float32(x) for x in (1.3, 0.9, 0.7, 0.7, 2.2, 2.2))), (2, 2))
+    small, _ = general_metrics(GeneralParams(*(jnp.float32(x) for x in (1.3, 0.9, 0.7, 0.7, 2.2, 2.2))), (1, 1))
     assert small.p_loss.dtype == jnp.float32
-    np.testing.assert_allclose(small.p_loss, erlang_loss(4, 1.3 / 0.7 + 0.9 / 2.2), rtol=2e-6)
+    np.testing.assert_allclose(small.p_loss, erlang_loss(2, 1.3 / 0.7 + 0.9 / 2.2), rtol=2e-6)
     with pytest.raises(ValueError, match=r"servers2 = 9 is outside its domain whole numbers in \[1, 4\]"):
         general_metrics(GeneralParams(*[1.0] * 6), (1, 9))
