@@ -53,7 +53,7 @@ def asymptotes(params: Params) -> Asymptotes:
     >>> from hetjax.models.stalling.asymptotics import asymptotes
     >>> import math
     >>> [round(float(k), 1) for k in asymptotes(Params(q=0.7, r=100.0, K=0, M=math.inf, m=5, n=2))]
-    [148.7, 147.6, 148.8]
+    [148.8, 148.6, 148.9]
     """
     m, n = Count(params.m), Count(params.n)
 

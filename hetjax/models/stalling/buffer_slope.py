@@ -132,7 +132,7 @@ def buffer_slope_scaled(params: Params) -> jax.Array:
 
     >>> from hetjax.models.stalling import Params
     >>> from hetjax.models.stalling.buffer_slope import buffer_slope_scaled
-    >>> slopes = [float(buffer_slope_scaled(Params(q=0.7, r=20.0, K=k, M=9.0, m=5, n=2))) for k in (28.0, 29.0)]
+    >>> slopes = [float(buffer_slope_scaled(Params(q=0.7, r=20.0, K=k, M=9.0, m=5, n=2))) for k in (27, 28)]
     >>> slopes[0] < 0 < slopes[1]
     True
     """
@@ -149,7 +149,7 @@ def buffer_difference_scaled(params: Params) -> jax.Array:
 
     >>> from hetjax.models.stalling import Params
     >>> from hetjax.models.stalling.buffer_slope import buffer_difference_scaled
-    >>> float(buffer_difference_scaled(Params(q=0.7, r=100.0, K=148, M=9, m=5, n=2))) < 0
+    >>> float(buffer_difference_scaled(Params(q=0.7, r=100.0, K=140, M=9, m=5, n=2))) < 0
     True
     """
     def step(f: Fixed, at: State) -> jax.Array:
