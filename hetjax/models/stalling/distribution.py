@@ -18,6 +18,7 @@ The paper gets the same from binomial moments by alternating sums (its equation 
 this are the project's own. They reach the last digits where the paper's form has none left, for any load.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -128,8 +129,12 @@ def state_probabilities(params: Params) -> StateProbabilities:
     >>> law.levels.shape, law.waiting.shape, round(float(law.probability(1, 1, 2, m=1)), 6)
     ((2, 2), (2,), 0.235294)
     """
-    K, M, m, n = buffer_length(params), waiting_places(params), params.m, params.n
-    q = params.q
+    return _state_probabilities(params, buffer_length(params), waiting_places(params))
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _state_probabilities(params: Params, K: int, M: int) -> StateProbabilities:
+    q, m, n = params.q, params.m, params.n
     up, slow, start = q * Count(m).real(q), 1 / params.r, starting_law(n, n + 1, q.dtype)
 
     def climb(law: jax.Array, level: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,4 +1,4 @@
-"""Oracles of the stalling queue's state law: exact rationals from the balance equations, and the paper's sums in many digits.
+"""Oracles of the stalling queue's state law: exact rationals from the balance equations, the paper's sums in many digits.
 
 ``balance_solution`` knows only the transitions (the system in words); ``alternating_sums`` evaluates equation (6) and
 Table 1 with enough digits for its cancellation. They share no formula.
@@ -31,9 +31,9 @@ def transitions(q, r, m, n, K, M):
         elif line < M:
             move(state, (i, j, k + 1), b)
         if k:  # the head of the buffer, or of the line through the buffer, takes the free fast server
-            move(state, (i, j, k - 1), Fraction(i))
+            move(state, (i, j, k - 1), i * r / r)
         else:
-            move(state, (i - 1, j, k), Fraction(i))
+            move(state, (i - 1, j, k), i * r / r)
         move(state, (i, j, k - 1) if line else (i, j - 1, k), j / r)
 
     for j in range(n + 1):
@@ -46,9 +46,9 @@ def transitions(q, r, m, n, K, M):
     return rates
 
 
-def balance_solution(q, r, K, M, m, n):
-    """{(i, j, k): P} in exact rationals, by elimination without subtraction (GTH), for small systems."""
-    q, r = Fraction(q), Fraction(r)
+def balance_solution(q, r, K, M, m, n, number=Fraction):
+    """{(i, j, k): P} in exact rationals (or ``number``s), by elimination without subtraction (GTH)."""
+    q, r = number(q), number(r)
     rates = transitions(q, r, m, n, K, M)
     states = sorted({s for pair in rates for s in pair}, key=lambda s: (s[0] + s[2], s[1]))
     place = {s: x for x, s in enumerate(states)}
@@ -66,7 +66,7 @@ def balance_solution(q, r, K, M, m, n):
             for y, rate in rows[x].items():
                 if 0 <= y < x and y != z:
                     rows[z][y] = rows[z].get(y, 0) + into / total * rate
-    weights = [Fraction(1)]
+    weights = [number(1)]
     for x in range(1, size):
         weights.append(sum(weights[z] * rows[z].get(-1 - x, 0) for z in range(x)))
     norm = sum(weights)
