@@ -33,6 +33,10 @@ def draw_view(view: View) -> Any:
         if view.kind == "table":
             draw_table(view, axes[0])
         else:
+            for ax in axes:  # before anything is drawn: contour labels are placed on the scale they find
+                for letter in "xy":
+                    if letter in view.log:
+                        getattr(ax, f"set_{letter}scale")("log")
             (_lines if view.kind == "lines" else _maps)(view, figure, axes, panels, inches)
             _finish(view, axes, columns, inches)
         title = view.options.title if view.options.title is not None else view.data.attrs.get("title")
@@ -159,9 +163,7 @@ def _finish(view: View, axes: list[Any], columns: int, inches: tuple[float, floa
     for i, ax in enumerate(axes):
         for letter, name in (("x", view.x), ("y", view.y)):
             axis = getattr(ax, f"{letter}axis")
-            if letter in view.log:
-                getattr(ax, f"set_{letter}scale")("log")
-            elif name is not None and np.issubdtype(view.values(name).dtype, np.integer):
+            if letter not in view.log and name is not None and np.issubdtype(view.values(name).dtype, np.integer):
                 axis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
             if letter in options.limits:
                 getattr(ax, f"set_{letter}lim")(*options.limits[letter])
