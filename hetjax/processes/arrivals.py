@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hetjax.ctmc.elimination import solve as eliminate
 from hetjax.ctmc.stationary import stationary
 from hetjax.processes.checks import as_real, concrete, pytree, require
 from hetjax.processes.phase_type import PH
@@ -70,19 +71,31 @@ class MAP:
         return self.interarrival().scv()
 
     def correlation(self, lag: int) -> Array:
-        """The correlation of interarrival times ``lag`` apart.
+        """The correlation of stationary interarrival times ``lag`` apart; O(phases^3 + lag phases^2).
 
-        (pi M P^lag M 1 - m^2) / (2 pi M^2 1 - m^2) with pi the phase law at arrivals and m = pi M 1.
+        pi M P^lag (M 1 - m) / variance with pi the phase law at arrivals and m = pi M 1. Centring again at each step
+        keeps the relative accuracy of correlations that have almost died out.
+
+        >>> round(float(mmpp([[0.0, 1.0], [1.0, 0.0]], [1.0, 9.0]).correlation(1)), 6)
+        0.087719
         """
+        if lag < 0 or lag != int(lag):
+            raise ValueError(f"lag = {lag!r}: must be a whole number >= 0")
         pi = self.arrival_phase_law()
-        once = jnp.linalg.solve(-self.D0, jnp.ones_like(pi))
-        vector = once
-        for _ in range(lag):
-            vector = jnp.linalg.solve(-self.D0, self.D1 @ vector)
+        leave = jnp.sum(self.D1, axis=1)
+        identity = jnp.eye(self.phases, dtype=pi.dtype)
+        M = eliminate(self.D0, leave, identity)[0]
+        once = jnp.sum(M, axis=1)
         mean = pi @ once
-        second = pi @ jnp.linalg.solve(-self.D0, vector)
-        variance = 2 * (pi @ jnp.linalg.solve(-self.D0, once)) - mean**2
-        return (second - mean**2) / variance
+        around = once - mean
+        variance = 2 * (pi @ M @ around) + mean**2
+        if lag == 0:
+            return jnp.ones_like(mean)
+        vector = around
+        for _ in range(lag):
+            vector = M @ (self.D1 @ vector)
+            vector = vector - pi @ vector
+        return pi @ M @ vector / variance
 
     def is_valid(self) -> Array:
         """True where (D0, D1) are a MAP up to rounding; works on traced values."""

@@ -42,7 +42,7 @@ def pytree[T](cls: type[T]) -> type[T]:
     def flatten(self: T) -> tuple[tuple[tuple[Any, Any], ...], None]:
         return tuple((jax.tree_util.GetAttrKey(name), getattr(self, name)) for name in names), None
 
-    def unflatten(_: None, leaves: tuple[Any, ...]) -> T:
+    def unflatten(_: None, leaves: Any) -> T:
         self = object.__new__(cls)
         for name, leaf in zip(names, leaves, strict=True):
             object.__setattr__(self, name, leaf)

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hetjax.ctmc.elimination import solve as eliminate
 from hetjax.processes.checks import as_real, concrete, pytree, require
 
 Array = jax.Array
@@ -49,14 +50,18 @@ class PH:
 
     @property
     def exit_rates(self) -> Array:
-        """t = -T 1, shape (phases,)."""
-        return -jnp.sum(self.T, axis=-1)
+        """t = -T 1 >= 0, shape (phases,); a row sum that rounding made positive counts as 0."""
+        return jnp.maximum(-jnp.sum(self.T, axis=-1), 0)
 
     def moment(self, order: int) -> Array:
-        """E X^order = order! alpha (-T)^-order 1; O(phases^3)."""
+        """E X^order = order! alpha (-T)^-order 1, without subtractions; O(order phases^3).
+
+        >>> float(PH([0.5, 0.5], [[-1.0, 0.0], [0.0, -4.0]]).moment(2))
+        1.0625
+        """
         vector = jnp.ones_like(self.alpha)
         for _ in range(order):
-            vector = jnp.linalg.solve(-self.T, vector)
+            vector = _expected(self.T, self.exit_rates, vector)
         return math.factorial(order) * jnp.dot(self.alpha, vector)
 
     def mean(self) -> Array:
@@ -107,7 +112,7 @@ class PH:
             safe = jnp.minimum(phase, self.phases - 1)
             hold = jax.random.exponential(hold_key, (size,), dtype) / rates[safe]
             uniform = jax.random.uniform(move_key, (size, 1), dtype)
-            nxt = jnp.sum(uniform >= cumulative[safe], axis=1)
+            nxt = jnp.sum(uniform >= cumulative[safe], axis=1).astype(phase.dtype)
             return key, jnp.where(alive, nxt, phase), elapsed + jnp.where(alive, hold, 0)
 
         start = jnp.minimum(start, self.phases - 1)
@@ -115,6 +120,11 @@ class PH:
             lambda s: jnp.any(s[1] < self.phases), step, (key, start, jnp.zeros(size, dtype))
         )
         return total.reshape(shape)
+
+
+def _expected(T: Array, exits: Array, reward: Array) -> Array:
+    """(-T)^-1 reward: expected reward until absorption, by phase; entrywise accurate for reward >= 0."""
+    return eliminate(T, exits, reward[:, None])[0][:, 0]
 
 
 def _check(alpha: np.ndarray, T: np.ndarray) -> None:
@@ -200,13 +210,12 @@ def coxian(rates: Any, continue_probabilities: Any) -> PH:
 def hyperexponential_balanced(mean: Any, scv: Any) -> PH:
     """H2 with a given mean and SCV >= 1 whose two phases carry equal shares of the mean (balanced means).
 
-    p = (1 + sqrt((c-1)/(c+1)))/2, rates 2p/mean and 2(1-p)/mean, with 1-p formed without cancellation.
+    p = (1 + sqrt((c-1)/(c+1)))/2, rates 2p/mean and 2(1-p)/mean, with 1-p formed without cancellation. The derivative
+    in the SCV is infinite at SCV = 1, where the two phases merge; :func:`coxian_two_moments` is smooth there.
     """
     mean = _positive("mean", as_real(mean))
     scv = _least("scv", as_real(scv, like=mean), 1.0, "use erlang_mixture or coxian_two_moments below 1")
-    excess = scv - 1
-    inside = excess > 0
-    root = jnp.where(inside, jnp.sqrt(jnp.where(inside, excess, 1) / (scv + 1)), 0)
+    root = jnp.sqrt((scv - 1) / (scv + 1))
     small = 1 / ((scv + 1) * (1 + root))  # = (1 - root)/2, since 1 - root^2 = 2/(c+1)
     p = jnp.stack([1 - small, small])
     return PH(p, -jnp.diag(2 * p / mean))
@@ -231,11 +240,13 @@ def hyperexponential_three_moments(mean: Any, scv: Any, third: Any) -> PH:
     r2 = (1 + scv) / 2  # in units of the mean
     r3 = third / (6 * mean**3)
     excess = (scv - 1) / 2
-    total, product = (r3 - r2) / excess, (r3 - r2**2) / excess
-    large = (total + jnp.sqrt(total**2 - 4 * product)) / 2
-    small = product / large
-    p_large = (1 - small) / (large - small)
-    return PH(jnp.stack([1 - p_large, p_large]), -jnp.diag(1 / (mean * jnp.stack([small, large]))))
+    slope = (r3 - 3 * r2 + 2) / excess  # the roots are 1 + a and 1 - b with a - b = slope, a b = excess
+    larger = (jnp.abs(slope) + jnp.sqrt(slope**2 + 4 * excess)) / 2
+    a, b = (jnp.where(slope > 0, x, y) for x, y in ((larger, excess / larger), (excess / larger, larger)))
+    large = 1 + a
+    small = (r3 - r2**2) / (excess * large)
+    p = jnp.stack([a, b]) / (a + b)
+    return PH(p, -jnp.diag(1 / (mean * jnp.stack([small, large]))))
 
 
 def coxian_two_moments(mean: Any, scv: Any) -> PH:
@@ -252,7 +263,8 @@ def erlang_mixture(mean: Any, scv: Any, order: int | None = None) -> PH:
     """A mixture of Erlang(order-1) and Erlang(order) of one rate, with a given mean and SCV in [1/order, 1/(order-1)].
 
     ``order`` is ceil(1/scv) unless given (it must be given for a traced SCV, since it is the number of phases).
-    p = (order c - sqrt(order (1+c) - order^2 c))/(1+c) is the weight of the shorter one, rate (order - p)/mean.
+    p = (order c - sqrt(order (1 - (order-1) c)))/(1+c) is the weight of the shorter one, rate (order - p)/mean. The
+    derivative in the SCV is infinite at its upper end 1/(order-1).
     """
     mean = _positive("mean", as_real(mean))
     scv = as_real(scv, like=mean)
@@ -268,9 +280,7 @@ def erlang_mixture(mean: Any, scv: Any, order: int | None = None) -> PH:
             float(scv),
             f"in [{low:g}, {high:g}] for order {order}",
         )
-    square = order * ((1 + scv) - order * scv)
-    inside = square > 0
-    root = jnp.where(inside, jnp.sqrt(jnp.where(inside, square, 1)), 0)
+    root = jnp.sqrt(jnp.maximum(order * (1 - (order - 1) * scv), 0))
     p = jnp.clip((order * scv - root) / (1 + scv), 0, 1)
     base = erlang(order, (order - p) / mean)
     start = jnp.zeros((order,), base.T.dtype).at[0].set(1 - p).at[1].set(p)
