@@ -19,7 +19,7 @@ _TERMS = {np.dtype(np.float64): 9, np.dtype(np.float32): 5}  # (pi/4)^(2 terms)/
 
 @jax.custom_jvp
 def cos_sin(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(cos x, sin x), right to 2 units in the last place of 1 for |x| < 1e6 (float32: 3e3); no more than bounded by 2 beyond.
+    """(cos x, sin x), right to 2 units in the last place of 1 for |x| < 1e6 (float32: 3e3), beyond only bounded by 2.
 
     >>> import jax.numpy as jnp
     >>> [round(float(v), 6) for v in cos_sin(jnp.asarray(2.0))]

@@ -4,6 +4,9 @@
 """
 
 from hetjax.models.stalling import applications, paper_objects
+from hetjax.models.stalling.asymptotics import asymptotes, finite_line_growth
+from hetjax.models.stalling.buffer import Certificate, OptimalBuffer, optimal_buffer
+from hetjax.models.stalling.buffer_slope import buffer_difference_scaled, buffer_slope_scaled
 from hetjax.models.stalling.closed_form import mean_number
 from hetjax.models.stalling.distribution import (
     EmptyStuckSlow,
@@ -34,13 +37,23 @@ from hetjax.models.stalling.published import (
     published_state_probabilities,
 )
 from hetjax.models.stalling.recursion import FullBuffer, Phases, full_buffer, phases
+from hetjax.models.stalling.response_time import (
+    Moments,
+    response_time_density,
+    response_time_moments,
+    response_time_percentile,
+    response_time_survival,
+    solve_response_time,
+)
 
 __all__ = [
-    "AXES", "MODEL", "EmptyStuckSlow", "FullBuffer", "Metrics", "Params", "Phases", "PublishedProbabilities",
-    "StateProbabilities", "applications", "empty_stuck_slow", "evaluate", "from_rates", "full_buffer", "log_p_full",
-    "mean_number", "metrics", "paper_objects", "phases", "published_mean_fast", "published_mean_number",
-    "published_mean_slow", "published_mean_stalled", "published_mean_stuck", "published_mean_waiting",
-    "published_p_empty", "published_p_fast", "published_p_full", "published_p_loss", "published_p_slow",
-    "published_p_slow_only", "published_p_stalling", "published_p_stuck", "published_p_wait",
-    "published_state_probabilities", "state_probabilities", "status",
+    "AXES", "MODEL", "Certificate", "EmptyStuckSlow", "FullBuffer", "Metrics", "Moments", "OptimalBuffer", "Params",
+    "Phases", "PublishedProbabilities", "StateProbabilities", "applications", "asymptotes",
+    "buffer_difference_scaled", "buffer_slope_scaled", "empty_stuck_slow", "evaluate", "finite_line_growth",
+    "from_rates", "full_buffer", "log_p_full", "mean_number", "metrics", "optimal_buffer", "paper_objects", "phases",
+    "published_mean_fast", "published_mean_number", "published_mean_slow", "published_mean_stalled",
+    "published_mean_stuck", "published_mean_waiting", "published_p_empty", "published_p_fast", "published_p_full",
+    "published_p_loss", "published_p_slow", "published_p_slow_only", "published_p_stalling", "published_p_stuck",
+    "published_p_wait", "published_state_probabilities", "response_time_density", "response_time_moments",
+    "response_time_percentile", "response_time_survival", "solve_response_time", "state_probabilities", "status",
 ]

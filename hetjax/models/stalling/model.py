@@ -10,6 +10,7 @@ from hetjax.models.registry import Evaluation, Metric, Model
 from hetjax.models.registry import evaluate as evaluate_model
 from hetjax.models.stalling.metrics import point_metrics
 from hetjax.models.stalling.params import AXES, point_status
+from hetjax.models.stalling.response_time import RESPONSE_METRICS, response_metric_values
 from hetjax.numerics.counting import Count
 from hetjax.result import Status
 
@@ -37,10 +38,13 @@ METRICS = (
     Metric("mean_response_time", "time", "mean time in system of an accepted customer"),
     Metric("mean_response_time_fast", "time", "the same of a customer served by a fast server"),
     Metric("mean_response_time_slow", "time", "the same of a customer served by a slow server", "n = 0"),
+    *RESPONSE_METRICS,
 )
+_RESPONSE = frozenset(metric.name for metric in RESPONSE_METRICS)
 
 
-def point(values: Mapping[str, Any], metrics: tuple[str, ...], bounds: Mapping[str, int]) -> tuple[dict[str, jax.Array], jax.Array]:
+def point(values: Mapping[str, Any], metrics: tuple[str, ...],
+          bounds: Mapping[str, int]) -> tuple[dict[str, jax.Array], jax.Array]:
     """One point for the sweep engine: ``metrics`` by name, NaN where the status is not OK, and the status."""
     q, r, K, M, mu1 = (values[name] for name in ("q", "r", "K", "M", "mu1"))
     code = point_status(q, r, K, M, values["m"], values["n"], mu1)
@@ -54,8 +58,15 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...], bounds: Mapping[s
         else:
             code = jnp.where(count > bounds[name], int(Status.OUT_OF_DOMAIN), code).astype(jnp.uint8)
             counts.append(Count(count, bounds[name]))
-    found = point_metrics(q, r, K, M, mu1, *counts, metrics)
-    return {name: jnp.where(code == int(Status.OK), found[name], jnp.nan) for name in metrics}, code
+    m, n = counts
+    found = point_metrics(q, r, K, M, mu1, m, n, (name for name in metrics if name not in _RESPONSE))
+    percentiles = tuple(name for name in metrics if name in _RESPONSE)
+    if percentiles:
+        times, solved = response_metric_values(values, percentiles, m, n)
+        found |= times
+        code = jnp.where(code == int(Status.OK), solved, code)
+    kept = (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
+    return {name: jnp.where(kept, found[name], jnp.nan) for name in metrics}, code
 
 
 MODEL = Model(
@@ -72,7 +83,8 @@ MODEL = Model(
 def evaluate(**arrays: Any) -> Evaluation:
     """The stalling queue on numpy-like arrays that broadcast: ``hetjax.evaluate("stalling", **arrays)``, which see.
 
-    Axes q, r, K, M, m, n and mu1 (default 1); ``metrics=[...]`` chooses, ``max_m``, ``max_n`` bound traced or varying counts.
+    Axes q, r, K, M, m, n and mu1 (default 1); ``metrics=[...]`` chooses, ``max_m``, ``max_n`` bound traced or varying
+    counts.
 
     >>> from hetjax.models import stalling
     >>> out = stalling.evaluate(q=[0.5, 1.2], r=10.0, K=3, M=5, m=2, n=[[1], [2]], metrics=["mean_number", "p_loss"])

@@ -20,8 +20,9 @@ Contours. g_1 and g_2 each get a contour through (near) their own saddle point z
 
     s(u) = vertex + width [i sinh u - (cosh u - 1)],
 
-and the trapezoidal rule at u = (k + 1/2) h. Its width and step depend on z^2 phi''(vertex) only, from 1 (a pole seen from
-afar) to infinity (a Gaussian); NODES points give 1e-14 for every value. Derivatives are taken with the contour held fixed.
+and the trapezoidal rule at u = (k + 1/2) h. Its width and step depend on z^2 phi''(vertex) only, from 1 (a pole seen
+from afar) to infinity (a Gaussian); NODES points give 1e-14 for every value. Derivatives are taken with the contour
+held fixed.
 
 Soft residues. The poles -d, -mu, 0 lie on the real axis, which the nodes avoid. If p is the image of u = i eta, the
 trapezoidal rule for a contour leaves out exactly the share 1/(1 + e^{-2 pi eta/h}) =: lambda(p) of the residue of p
@@ -30,15 +31,15 @@ trapezoidal rule for a contour leaves out exactly the share 1/(1 + e^{-2 pi eta/
 
 so lambda is 1 for a pole well to the left of the contour, 0 well to the right, and in between the sum of rule and
 residues depends smoothly on the poles: they may come as close to the contour as they like, and to each other, as the
-residues combine into divided differences. With T = T_1 - T_2 the rules and Lambda = lambda_2 - lambda_1 (g_1 = g_2 at -d),
-G(p) = (g_1 - g_2)(p)/(p + d) and brackets for divided differences,
+residues combine into divided differences. With T = T_1 - T_2 the rules and Lambda = lambda_2 - lambda_1 (g_1 = g_2
+at -d), G(p) = (g_1 - g_2)(p)/(p + d) and brackets for divided differences,
 
     waiting/nu = T + lambda_1(0) G(0) - (Lambda g_2)[0, -d]
     service/nu = T + (1 - lambda_2(-mu)) G(-mu) + (Lambda g_1)[-mu, -d]
     density/nu = T + Lambda(-d) g(-d).
 
-Without a Gamma stage (K = 0) g_1 is entire to the left: T_1 = lambda_1 = 0. For M <= FEW, where g_1 - g_2 is of order M, both
-run on one contour as g_1 expm1(-M ln((nu + s)/b)) and Lambda = 0.
+Without a Gamma stage (K = 0) g_1 is entire to the left: T_1 = lambda_1 = 0. For M <= FEW, where g_1 - g_2 is of order
+M, both run on one contour as g_1 expm1(-M ln((nu + s)/b)) and Lambda = 0.
 
 This formulation is the project's own.
 """
@@ -117,7 +118,7 @@ def _contour(distance: jax.Array, branch: jax.Array, k: jax.Array) -> _Contour:
 
 @jax.custom_jvp
 def _log1p_complex(x: jax.Array, y: jax.Array, rate: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Real and imaginary part of ln(1 + (x + i y)/rate), y > 0; derivative in ``rate`` only, as nodes are held fixed."""
+    """Both parts of ln(1 + (x + i y)/rate), y > 0; nodes are held fixed, so only ``rate`` has a derivative."""
     u, v = x / rate, y / rate
     excess = u * (2 + u) + v * v
     shifted = 1 + u
@@ -148,7 +149,7 @@ def _few_integrals(contour: _Contour, re: jax.Array, im: jax.Array, fall: jax.Ar
     cos, sin = cos_sin(im)
     a, b = size * cos, size * sin
     fall, turn = jnp.where(few, fall, 0), jnp.where(few, turn, 0)
-    full_cos, full_sin = cos_sin(turn)
+    full_sin = cos_sin(turn)[1]
     half = cos_sin(turn / 2)[1]
     grown = jnp.exp(fall)
     c, d = jnp.expm1(fall) - 2 * grown * half * half, grown * full_sin  # e^{fall + i turn} - 1
@@ -171,7 +172,7 @@ def _divide(a: jax.Array, b: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax
 
 
 class _Share(NamedTuple):
-    """lambda at a pole, 1 - lambda, 2 pi eta/h and sin, cos of eta + pi/4; ``soft`` where the pole is in their range."""
+    """lambda at a pole, 1 - lambda, 2 pi eta/h and sin, cos of eta + pi/4, where they exist (``soft``)."""
 
     inside: jax.Array
     outside: jax.Array
@@ -271,7 +272,7 @@ def _pole(first: _Contour | None, second: _Contour, few: jax.Array, at: jax.Arra
 
 def _bracket(first: _Contour | None, second: _Contour, few: jax.Array, p: _Pole, q: _Pole, phi_p: jax.Array,
              phi_q: jax.Array, distance: jax.Array, slope: jax.Array, scale: jax.Array) -> jax.Array:
-    """(Lambda e^phi)[p, q] with ``distance`` = p - q and ``slope`` = phi[p, q]; p and q are combined within ``scale``."""
+    """(Lambda e^phi)[p, q], ``distance`` = p - q, ``slope`` = phi[p, q]; p and q are combined if near on ``scale``."""
     near = jnp.abs(distance) < _NEAR * scale
     rest_slope = jnp.where(p.second.soft & q.second.soft, _share_slope(second, p.second, q.second, distance), 0)
     if first is not None and p.first is not None and q.first is not None:
@@ -288,8 +289,8 @@ def _bracket(first: _Contour | None, second: _Contour, few: jax.Array, p: _Pole,
 def passage(t: jax.Array, queue: Queue, stage: Stage | None = None) -> Passage:
     """The three functions of the module's docstring at the time ``t`` > 0, for the weights of ``queue``; O(NODES).
 
-    Scalars of one floating dtype, finite. A ``stage`` is no faster than the queue (``stage.rate`` <= ``queue.rate``), and no
-    service is faster than ``queue.rate``.
+    Scalars of one floating dtype, finite. A ``stage`` is no faster than the queue (``stage.rate`` <= ``queue.rate``),
+    and no service is faster than ``queue.rate``.
     """
     M, nu, d, mu = queue.places, queue.rate, queue.gap, queue.service
     few = M <= FEW
@@ -298,12 +299,13 @@ def passage(t: jax.Array, queue: Queue, stage: Stage | None = None) -> Passage:
     re, im = second.x * t, second.y * t
     if first is not None and stage is not None:
         log_re, log_im = _log1p_complex(first.x, first.y, stage.rate)
-        rule = _integrals(first, queue.log_first + first.x * t - stage.shape * log_re, first.y * t - stage.shape * log_im, queue)
+        first_re = queue.log_first + first.x * t - stage.shape * log_re
+        rule = _integrals(first, first_re, first.y * t - stage.shape * log_im, queue)
         log_re, log_im = _log1p_complex(second.x, second.y, stage.rate)
         re, im = re - stage.shape * log_re, im - stage.shape * log_im
     log_re, log_im = _log1p_complex(second.x, second.y, nu)
-    rest = _few_integrals(second, re + queue.log_last - M * log_re, im - M * log_im, M * (log_re - queue.log_ratio), M * log_im,
-                          few, queue)
+    rest = _few_integrals(second, re + queue.log_last - M * log_re, im - M * log_im, M * (log_re - queue.log_ratio),
+                          M * log_im, few, queue)
     if first is not None:
         rest = jax.tree.map(lambda one, two: jnp.where(few, 0, one) + two, rule, rest)
 
@@ -322,7 +324,8 @@ def passage(t: jax.Array, queue: Queue, stage: Stage | None = None) -> Passage:
     fall_mu = M * log1p_over(jnp.where(nu > mu, (d - mu) / queue.up, 0)) / queue.up
     mass = exp_difference(queue.log_first, queue.log_last) * fall_zero
     outside = at_mu.second.outside
-    tilted = jnp.where(outside > 0, outside * exp_difference(*(jnp.where(outside > 0, x, 0) for x in (phi_mu, last_mu))) * fall_mu, 0)
+    used = outside > 0
+    tilted = exp_difference(jnp.where(used, phi_mu, 0), jnp.where(used, last_mu, 0)) * outside * fall_mu
 
     slope_zero, slope_mu = t - fall_zero, t
     scale = second.width
@@ -334,7 +337,8 @@ def passage(t: jax.Array, queue: Queue, stage: Stage | None = None) -> Passage:
         scale = first.width
     waiting = rest.waiting + at_zero.inside_first * mass - _bracket(
         first, second, few, at_zero, at_gap, queue.log_last, phi_gap, d, slope_zero, second.width)
-    service = rest.service + tilted + _bracket(first, second, few, at_mu, at_gap, phi_mu, phi_gap, d - mu, slope_mu, scale)
+    service = rest.service + tilted + _bracket(
+        first, second, few, at_mu, at_gap, phi_mu, phi_gap, d - mu, slope_mu, scale)
     density = rest.density + _times_exp(at_gap.rest, phi_gap)
     return Passage(nu * waiting, nu * service, nu * density)
 

@@ -9,8 +9,9 @@ nu = m + n/r and phi = m/nu, and all times independent:
     w = 0..M-1 in the line          waits Erlang(w+1, nu), then with probability phi Erlang(K, m),   then Exp(1)
                                     else nothing more,                                               then Exp(1/r)
 
-The levels have weights 1/p1 (below m, together), q^k, q^K (1 - 1/h_0) and q^K rho^w/h_0. They are carried as logarithms,
-less that of the mass of the customers asked for, so that a rare kind (q^K can be 1e-1000000) has its own law.
+The levels have weights 1/p1 (below m, together), q^k, q^K (1 - 1/h_0) and q^K rho^w/h_0. They are carried as
+logarithms, less that of the mass of the customers asked for, and for those of slow servers without q^K, which can be
+1e-1000000: a rare kind has its own law, also in the limit of an endless buffer.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -23,7 +24,7 @@ from hetjax.models.stalling.load import log_rho
 from hetjax.models.stalling.recursion import full_buffer
 from hetjax.models.stalling.response_contour import Passage, Queue, Stage, exp_difference, passage
 from hetjax.numerics.counting import Count
-from hetjax.numerics.erlang import truncated_poisson
+from hetjax.numerics.erlang import log_tail
 from hetjax.numerics.geometric import finite_terms, ratio_moments
 from hetjax.numerics.logarithm import log
 
@@ -34,9 +35,10 @@ Server = Literal["any", "fast", "slow"]
 class Law(NamedTuple):
     """One point's mixture in units of mu1, for the customers of one server type or any.
 
-    ``below``, ``free``: ln of the weights of those served at once by a fast and by a slow server. ``buffer``, ``line_fast``,
-    ``line_slow``: those who wait; the line's weights are still to be multiplied by ``to_fast``, ``to_slow``. ``stage``: the
-    buffer that the line's fast customers pass. ``mass``: ln of the share of these customers among the accepted ones.
+    ``below``, ``free``: ln of the weights of those served at once by a fast and by a slow server. ``buffer``,
+    ``line_fast``, ``line_slow``: those who wait; the line's weights are still to be multiplied by ``to_fast``,
+    ``to_slow``. ``stage``: the buffer that the line's fast customers pass. Where ``server`` is "slow" the parts of
+    the fast ones mean nothing.
     """
 
     below: jax.Array
@@ -48,7 +50,6 @@ class Law(NamedTuple):
     to_fast: jax.Array
     to_slow: jax.Array
     mu: jax.Array
-    mass: jax.Array
 
 
 def make_law(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: Count, server: Server) -> Law:
@@ -60,24 +61,23 @@ def make_law(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n
     log_q, log_load = log(q), log_rho(q, r, fast_servers, slow_servers)
     nu = fast_servers + slow_servers * mu
     to_fast, to_slow = fast_servers / nu, slow_servers * mu / nu
-    tiny = np.finfo(q.dtype).tiny
-    below = -log(jnp.maximum(truncated_poisson(b, m).tail, tiny))
+    below = -log_tail(b, m)
     full = full_buffer(q, r, K, m, n)
-    top = places * log_q
+    end = places * log_q
+    top = jnp.zeros_like(end) if server == "slow" else end
     # the share of level m+K with a slow server free, ln of 1 - 1/h_0
     free_share = full.slow * (mu / b)
-    free = top + log(jnp.maximum(free_share, tiny))
+    free = top + log(jnp.maximum(free_share, np.finfo(q.dtype).tiny))
     first = top - full.log_h0
     last = first + line_places * log_load
     one = jnp.ones_like(q)
     gap = -nu * jnp.expm1(log_load)
     m_rate = fast_servers * one
-    law = Law(below, free, Queue(jnp.zeros_like(q), top, log_q, places, m_rate, b, fast_servers * (1 - q), one),
-              Queue(first, last, log_load, line_places, nu, b, gap, one), Queue(first, last, log_load, line_places, nu, b, gap, mu),
-              Stage(places, m_rate), to_fast, to_slow, mu, jnp.zeros_like(q))
-    everyone = _log_mass(law, "any", n)
-    asked = everyone if server == "any" else _log_mass(law, server, n)
-    return _shift(law, asked)._replace(mass=asked - everyone)
+    law = Law(below, free, Queue(jnp.zeros_like(q), end, log_q, places, m_rate, b, fast_servers * (1 - q), one),
+              Queue(first, last, log_load, line_places, nu, b, gap, one),
+              Queue(first, last, log_load, line_places, nu, b, gap, mu),
+              Stage(places, m_rate), to_fast, to_slow, mu)
+    return _shift(law, _log_mass(law, server, n))
 
 
 def _log_mass(law: Law, server: Server, n: Count) -> jax.Array:
@@ -100,8 +100,8 @@ def _shift(law: Law, top: jax.Array) -> Law:
     def queue(one: Queue) -> Queue:
         return one._replace(log_first=one.log_first - top, log_last=one.log_last - top)
 
-    return law._replace(below=law.below - top, free=law.free - top, buffer=queue(law.buffer), line_fast=queue(law.line_fast),
-                        line_slow=queue(law.line_slow))
+    return law._replace(below=law.below - top, free=law.free - top, buffer=queue(law.buffer),
+                        line_fast=queue(law.line_fast), line_slow=queue(law.line_slow))
 
 
 def masses(law: Law, n: Count) -> tuple[jax.Array, jax.Array]:
@@ -109,6 +109,14 @@ def masses(law: Law, n: Count) -> tuple[jax.Array, jax.Array]:
     line = queue_mass(law.line_slow)
     fast = jnp.exp(law.below) + queue_mass(law.buffer) + law.to_fast * line
     return fast, slow_part(n, lambda: jnp.exp(law.free) + law.to_slow * line, fast)
+
+
+def waiting_mass(law: Law, server: Server, n: Count) -> jax.Array:
+    """P(waiting time > 0)."""
+    line = queue_mass(law.line_slow)
+    fast = queue_mass(law.buffer) + law.to_fast * line
+    slow = slow_part(n, lambda: law.to_slow * line, fast)
+    return {"any": fast + slow, "fast": fast, "slow": slow}[server]
 
 
 def slow_part(n: Count, value: Any, like: jax.Array) -> jax.Array:
@@ -133,20 +141,26 @@ def tail_and_density(law: Law, t: jax.Array, kind: Kind, server: Server, n: Coun
     """(P(time > t), density right of t) in units of mu1, for a scalar ``t``; O(1)."""
     shortest, longest = (1e-9, 1e15) if np.dtype(t.dtype) == np.float32 else (1e-60, 1e60)
     now = jnp.clip(t, shortest, longest)
-    one = jnp.ones_like(t)
-    queues: list[tuple[jax.Array, jax.Array, Passage]] = []  # weight, rate of the service, passage
-    at_once: list[tuple[jax.Array, jax.Array]] = []
+    one, zero = jnp.ones_like(t), jnp.zeros_like(t)
+    plain: list[tuple[jax.Array, Queue]] = []  # share, queue without a stage
+    parts: list[tuple[jax.Array, jax.Array, Passage]] = []  # share, rate of the service, passage
+    at_once: list[tuple[jax.Array, jax.Array]] = []  # survival, rate
     if server != "slow":
-        queues += [(one, one, passage(now, law.buffer)), (law.to_fast, one, passage(now, law.line_fast, law.stage))]
+        plain += [(one, law.buffer)]
+        parts += [(law.to_fast, one, passage(now, law.line_fast, law.stage))]
         at_once += [(jnp.exp(law.below - now), one)]
     if server != "fast" and not (n.static and n.value == 0):
-        queues += [(law.to_slow, law.mu, passage(now, law.line_slow))]
+        plain += [(law.to_slow, law.line_slow)]
         at_once += [(slow_part(n, lambda: jnp.exp(law.free - law.mu * now), t), law.mu)]
-    tail = sum((weight * p.waiting for weight, _, p in queues), jnp.zeros_like(t))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(queue for _, queue in plain))
+    passed = jax.vmap(lambda queue: passage(now, queue))(stacked)
+    for i, (share, queue) in enumerate(plain):
+        parts += [(share, queue.service, jax.tree.map(lambda leaf, i=i: leaf[i], passed))]
+    tail = sum((share * p.waiting for share, _, p in parts), zero)
     if kind == "waiting":
-        density = sum((weight * p.density for weight, _, p in queues), jnp.zeros_like(t))
+        density = sum((share * p.density for share, _, p in parts), zero)
     else:
-        tail = sum((weight * p.service for weight, _, p in queues), tail) + sum((part for part, _ in at_once), jnp.zeros_like(t))
-        density = sum((weight * rate * p.service for weight, rate, p in queues), jnp.zeros_like(t))
-        density = density + sum((rate * part for part, rate in at_once), jnp.zeros_like(t))
+        tail = sum((share * p.service for share, _, p in parts), tail) + sum((part for part, _ in at_once), zero)
+        density = sum((share * rate * p.service for share, rate, p in parts), zero)
+        density = density + sum((rate * part for part, rate in at_once), zero)
     return jnp.where(t < 0, 1, tail), jnp.where(t < 0, 0, density)

@@ -1,8 +1,9 @@
 """Mean and variance of the response and waiting times, from sums over the queue length seen.
 
-A customer behind w others waits w + 1 exponential times of rate nu; the sums sum rho^w (w+1)^k for real M are the derivatives of
-the geometric sum, taken in the direction in which the terms fall: for rho > 1 the free places j = M - 1 - w are counted, and
-w + 1 = M - j. The variance is the mean square distance from the mean, so that it keeps its digits where the times hardly vary.
+A customer behind w others waits w + 1 exponential times of rate nu; the sums sum rho^w (w+1)^k for real M are the
+derivatives of the geometric sum, taken in the direction in which the terms fall: for rho > 1 the free places
+j = M - 1 - w are counted, and w + 1 = M - j. The variance is the mean square distance from the mean, so that it
+keeps its digits where the times hardly vary.
 """
 
 from typing import NamedTuple
@@ -42,8 +43,9 @@ def _lengths(queue: Queue) -> _Lengths:
     count_square = (h2 + 2 * count * up - plain * (up - (f1 - f2))) / f0
     scale = jnp.exp(jnp.where(rising, queue.log_last + x, queue.log_first))
     zero = jnp.zeros_like(x)
-    return _Lengths(scale * plain, scale * jnp.where(rising, index, count), scale * jnp.where(rising, index_square, count_square),
-                    jnp.where(rising, M, zero), jnp.where(rising, -one, one))
+    return _Lengths(scale * plain, scale * jnp.where(rising, index, count),
+                    scale * jnp.where(rising, index_square, count_square), jnp.where(rising, M, zero),
+                    jnp.where(rising, -one, one))
 
 
 class _Part(NamedTuple):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hetjax.models.stalling.response_law import Kind, Law, Server, tail_and_density
+from hetjax.models.stalling.response_law import Kind, Law, Server, tail_and_density, waiting_mass
 from hetjax.models.stalling.response_moments import mean_and_variance
 from hetjax.numerics.counting import Count
 from hetjax.result import Solution, Status
@@ -26,9 +26,9 @@ class _Search(NamedTuple):
 def solve_percentile(law: Law, p: jax.Array, kind: Kind, server: Server, n: Count) -> Solution:
     """The time t with P(time > t) = 1 - ``p`` in units of 1/mu1, 0 where P(time > 0) <= 1 - p; scalar ``p`` in (0, 1).
 
-    Newton's iteration on the logarithm of the tail as a function of t, which is nearly a line for nearly exponential tails
-    (in ln t it would stall), inside the bracket of Cantelli's inequality mean -+ deviation (p/(1-p))^(+-1/2); a step that leaves
-    the bracket bisects it. The last step is taken outside the loop and carries the derivatives
+    Newton's iteration on the logarithm of the tail as a function of t, which is nearly a line for nearly exponential
+    tails (in ln t it would stall), inside the bracket of Cantelli's inequality mean -+ deviation (p/(1-p))^(+-1/2); a
+    step that leaves the bracket bisects it. The last step is taken outside the loop and carries the derivatives
     dt = dP(time > t)/density in q, r, K, M and p, in both modes.
     """
     rest = 1 - p
@@ -55,13 +55,14 @@ def solve_percentile(law: Law, p: jax.Array, kind: Kind, server: Server, n: Coun
         return _Search(low, high, t, jnp.abs(t - state.t), state.step + 1)
 
     def going(state: _Search) -> jax.Array:
-        return (state.step < STEPS) & (state.change > tolerance * state.t) & (state.high - state.low > 2 * eps * state.high)
+        apart = state.high - state.low > 2 * eps * state.high
+        return (state.step < STEPS) & (state.change > tolerance * state.t) & apart
 
     start = jnp.clip(jnp.where(low > 0, mean + deviation * jnp.log(odds), -mean * log_target), low, high)
     begun = _Search(low, high, start, high, jnp.zeros((), jnp.int32))
     found = lax.while_loop(going, advance, begun)
     t = lax.stop_gradient(found.t)
-    atom = tail_and_density(fixed, jnp.zeros_like(t), kind, server, n)[0] <= target
+    atom = waiting_mass(fixed, server, n) <= target if kind == "waiting" else jnp.zeros((), bool)
     tail, density = tail_and_density(law, t, kind, server, n)
     step = (tail - rest) / lax.stop_gradient(density)
     value = jnp.where(atom, 0, t + step)
