@@ -393,6 +393,16 @@ def test_pyplot_and_heavy_packages_stay_unloaded():
     assert done.stdout.split() == ["False", "False", "False"]
 
 
+def test_units_of_gradients_are_reduced():
+    def label(name, unit):
+        return axis_label(xr.DataArray(0.0, name=name, attrs={"units": unit}), None, 9.0)
+
+    assert label("d_p_loss__d_lambda1", "(1) / (1/time)") == r"$\partial$(p loss) / $\partial \lambda_{1}$ (time)"
+    assert label("d_cost__d_q", "(money) / (1)").endswith(" (money)")
+    assert label("d_mean_number__d_K", "(customers) / (customers)").endswith("K$")
+    assert label("d_mean_number__d_t", "(customers) / (time)").endswith(" (customers / time)")
+
+
 def test_labels_are_wrapped_between_words_only():
     def label(name, attrs, inches):
         return axis_label(xr.DataArray(np.zeros(1), name=name, attrs=attrs), inches=inches)
@@ -401,4 +411,4 @@ def test_labels_are_wrapped_between_words_only():
     assert label("K", places, 1.2) == "Places in the\nstalling\nbuffer, $K$\n(customers)"
     assert label("K", places, 4.0) == "Places in the stalling buffer, $K$ (customers)"
     assert label("d_mean_number__d_q", {"units": "1"}, 1.9) == r"$\partial$(mean number) / $\partial q$"
-    assert label("mu1", {"long_name": "rate (of one)", "units": "1/h"}, 4.0) == r"Rate, $\mu_1$ (1/h)"
+    assert label("mu1", {"long_name": "rate (of one)", "units": "1/h"}, 4.0) == r"Rate, $\mu_{1}$ (1/h)"

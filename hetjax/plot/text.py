@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-_GREEK = {"lam": "lambda", "lambda": "lambda", "rho": "rho", "mu": "mu", "mu1": "mu_1", "mu2": "mu_2", "alpha": "alpha",
-          "beta": "beta", "gamma": "gamma", "sigma": "sigma", "tau": "tau", "theta": "theta", "arrival_rate": "lambda"}
+_GREEK = ("alpha", "beta", "gamma", "lambda", "mu", "rho", "sigma", "tau", "theta")
+_OTHERS = {"lam": r"\lambda", "arrival_rate": r"\lambda"}
 
 
 def value_text(value: Any) -> str:
@@ -29,14 +29,20 @@ def symbol(array: Any) -> str:
     if "symbol" in array.attrs:
         return f"${array.attrs['symbol']}$"
     name = str(array.name)
-    if name in _GREEK:
-        return rf"$\{_GREEK[name]}$"
-    if re.fullmatch(r"[A-Za-z]\d*", name):
-        return f"${name[0]}_{{{name[1:]}}}$" if name[1:] else f"${name}$"
     gradient = re.fullmatch(r"d_(.+)__d_(.+)", name)
     if gradient:
-        return rf"$\partial$({gradient[1].replace('_', ' ')}) / $\partial {gradient[2]}$"
-    return ""
+        return rf"$\partial$({gradient[1].replace('_', ' ')}) / $\partial {_formula(gradient[2]) or gradient[2]}$"
+    formula = _formula(name)
+    return f"${formula}$" if formula else ""
+
+
+def _formula(name: str) -> str:
+    """A letter or Greek letter with its index, as TeX: ``mu1`` -> ``\\mu_{1}``; empty for other names."""
+    found = re.fullmatch(rf"([A-Za-z]|{'|'.join(_GREEK)})(\d*)", name)
+    if found is None:
+        return _OTHERS.get(name, "")
+    letter = found[1] if len(found[1]) == 1 else "\\" + found[1]
+    return f"{letter}_{{{found[2]}}}" if found[2] else letter
 
 
 def long_name(array: Any) -> str:
@@ -58,9 +64,22 @@ def axis_label(array: Any, given: str | None = None, inches: float = 4.0) -> str
     words = sign if sign.startswith("$\\partial") else describe(array)
     if sign and sign != words:
         words += f", {sign}"
-    if unit not in ("1", "") and not re.fullmatch(r"\((.+)\) / \(\1\)", unit):
+    quotient = re.fullmatch(r"\((.+)\) / \((.+)\)", unit)  # of a gradient
+    if quotient:
+        unit = _quotient_unit(*quotient.groups())
+    if unit not in ("1", ""):
         words += f" ({unit})"
     return _wrapped(words, max(16, int(inches / 0.075)))
+
+
+def _quotient_unit(above: str, below: str) -> str:
+    if above == below:
+        return "1"
+    if below == "1":
+        return above
+    if below.startswith("1/"):
+        return below[2:] if above == "1" else f"{above} · {below[2:]}"
+    return f"{above} / {below}"
 
 
 def _wrapped(words: str, width: int) -> str:
