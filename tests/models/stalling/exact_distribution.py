@@ -1,4 +1,4 @@
-"""Oracles of the stalling queue's state law: exact rationals from the balance equations, the paper's sums in many digits.
+"""Oracles of the stalling queue's state law: balance equations in exact rationals, the paper's sums in many digits.
 
 ``balance_solution`` knows only the transitions (the system in words); ``alternating_sums`` evaluates equation (6) and
 Table 1 with enough digits for its cancellation. They share no formula.
