@@ -59,7 +59,8 @@ def logarithmic_reduction(up: jax.Array, local: jax.Array, down: jax.Array) -> t
     """(G, R) of homogeneous levels, (S, S) each, entrywise to about 1e-15; see the module's docstring.
 
     Shapes (S, S), rates per unit time; diagonals of ``local`` are never read. A fixed number of doublings, 42 in
-    float64 and 24 in float32: enough at saturation itself (Latouche's usual 10 are not). Cost 42 times 5 S^3.
+    float64 and 24 in float32: enough at saturation itself (the usual 10 are not). Cost 42 times 5 S^3.
+    For positive recurrent levels only: the last step takes G to be stochastic.
     """
     S = local.shape[0]
     dtype = local.dtype

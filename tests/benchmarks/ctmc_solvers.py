@@ -1,0 +1,192 @@
+"""Speed of the chain solvers as ratios to their peers, in one process.
+
+Protocol: the contenders take turns, each repeated (``--repeats``, default 5), the smallest time counts; compile time is
+printed apart. All contenders get the same chains and build them from the same parameters inside the timed call:
+
+* levels: mean level (and the law) of L levels with S phases at random points; hetjax points last in blocks inside
+  ``lax.map``, and by plain ``vmap``; the peer assembles a sparse generator from arrays prepared once (only the numbers
+  change from point to point) and solves with scipy.sparse.linalg.spsolve, a loop over points;
+* dense: hetjax's GTH in a batch under ``vmap``; the peers are numpy's batched LU solve and, if installed,
+  QuantEcon's gth_solve;
+* gradients: value and four derivatives, over the value alone.
+
+    python tests/benchmarks/ctmc_solvers.py [--quick] [--json FILE]
+"""
+
+import argparse
+import json
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jax import lax
+
+from hetjax import ctmc
+
+jax.config.update("jax_enable_x64", True)
+
+
+def seconds(contenders, repeats):
+    """{name: (first call, best of the others)}."""
+    first, best = {}, {}
+    for name, call in contenders.items():
+        start = time.perf_counter()
+        jax.block_until_ready(call())
+        first[name] = time.perf_counter() - start
+        best[name] = np.inf
+    for _ in range(repeats):
+        for name, call in contenders.items():
+            start = time.perf_counter()
+            jax.block_until_ready(call())
+            best[name] = min(best[name], time.perf_counter() - start)
+    return first, best
+
+
+def level_chain(L, S):
+    """A family of chains in four parameters, dense blocks, trailing axes for points."""
+    rng = np.random.default_rng(0)
+    climb, inside, fall = (jnp.asarray(x) for x in rng.random((3, S, S)) / S)
+    speed = 1 + 0.1 * jnp.arange(L, dtype=float)
+
+    def build(p):
+        points = p.shape[1:]
+        ones = (1,) * len(points)
+
+        def block(m):
+            return m.reshape(1, S, S, *ones)
+
+        levels = ctmc.Levels(
+            jnp.broadcast_to(block(climb) * p[0], (L, S, S, *points)),
+            jnp.broadcast_to(block(inside) * p[1] + 0.1 * p[3], (L, S, S, *points)),
+            block(fall) * p[2] * speed.reshape(L, 1, 1, *ones))
+        rewards = jnp.broadcast_to(jnp.arange(L, dtype=float).reshape(1, L, 1, *ones), (1, L, S, *points))
+        return levels, rewards
+
+    return build
+
+
+def sparse_mean(L, S):
+    """The same mean by spsolve at one point."""
+    build = level_chain(L, S)
+    parts = [np.asarray(ctmc.levels_to_dense(build(jnp.asarray(e))[0])) for e in np.eye(4)]
+    i, j = np.nonzero(sum(np.abs(m) for m in parts))
+    data = np.stack([m[i, j] for m in parts])
+    n = L * S
+    keep = j != 0  # the balance of state 0 makes room for the normalisation
+    rows = np.concatenate([j[keep], np.zeros(n, int)])
+    columns = np.concatenate([i[keep], np.arange(n)])
+    level = np.repeat(np.arange(L), S)
+    right = np.zeros(n)
+    right[0] = 1
+
+    def solve(p):
+        values = np.concatenate([p @ data[:, keep], np.ones(n)])
+        matrix = scipy.sparse.csc_matrix((values, (rows, columns)), shape=(n, n))
+        return scipy.sparse.linalg.spsolve(matrix, right) @ level
+
+    return solve
+
+
+def bench_levels(L, S, block, points, repeats):
+    build = level_chain(L, S)
+    rng = np.random.default_rng(1)
+    count = max(points // block, 1) * block
+    p = jnp.asarray(rng.uniform(0.5, 2, (4, count)))
+
+    def in_blocks(f):
+        return jax.jit(lambda p: lax.map(lambda q: f(*build(q)), p.reshape(4, -1, block).swapaxes(0, 1)))
+
+    def one(q):
+        levels, rewards = build(q)
+        return ctmc.expectation_levels(levels, rewards[0]).value
+
+    mean = in_blocks(lambda c, f: ctmc.expectation_levels(c, f).value)
+    law = in_blocks(lambda c, f: ctmc.stationary_levels(c).value)
+    plain = jax.jit(lambda p: lax.map(one, p.T, batch_size=1024))
+    solve = sparse_mean(L, S)
+    few = np.asarray(p[:, :max(min(count, 8000 // (L * S)), 2)])
+    first, best = seconds({"mean": lambda: mean(p), "law": lambda: law(p), "vmap": lambda: plain(p),
+                           "spsolve": lambda: [solve(q) for q in few.T]}, repeats)
+    np.testing.assert_allclose([solve(q) for q in few.T], np.ravel(mean(p))[:few.shape[1]], rtol=1e-9)
+    us = {k: 1e6 * t / (few.shape[1] if k == "spsolve" else count) for k, t in best.items()}
+    return {"L": L, "S": S, "us": us, "compile_s": {k: first[k] - best[k] for k in ("mean", "law", "vmap")},
+            "spsolve_over_mean": us["spsolve"] / us["mean"], "spsolve_over_vmap": us["spsolve"] / us["vmap"],
+            "law_over_mean": us["law"] / us["mean"]}
+
+
+def bench_dense(n, points, repeats):
+    rng = np.random.default_rng(2)
+    Q = rng.random((points, n, n))
+    system = np.swapaxes(Q, 1, 2).copy()
+    diagonal = np.arange(n)
+    system[:, diagonal, diagonal] = 0
+    system[:, diagonal, diagonal] = -system.sum(1)
+    system[:, -1] = 1
+    right = np.zeros((points, n, 1))
+    right[:, -1] = 1
+    solve = jax.jit(jax.vmap(lambda q: ctmc.stationary(q).value))
+    on_device = jnp.asarray(Q)
+    contenders = {"gth": lambda: solve(on_device), "numpy": lambda: np.linalg.solve(system, right)}
+    try:
+        from quantecon.markov.gth_solve import gth_solve
+        contenders["quantecon"] = lambda: [gth_solve(q) for q in Q[:max(points // 50, 1)]]
+    except ImportError:
+        pass
+    first, best = seconds(contenders, repeats)
+    us = {k: 1e6 * t / (max(points // 50, 1) if k == "quantecon" else points) for k, t in best.items()}
+    return {"n": n, "us": us, "compile_s": first["gth"] - best["gth"], "numpy_over_gth": us["numpy"] / us["gth"]}
+
+
+def bench_gradients(L, S, points, repeats):
+    build = level_chain(L, S)
+    p = jnp.asarray(np.random.default_rng(3).uniform(0.5, 2, (points, 4)))
+
+    def chain(q):
+        levels, rewards = build(q)
+        return levels, rewards[0]
+
+    def batch(f):
+        return jax.jit(lambda p: lax.map(f, p, batch_size=64))
+
+    value = batch(lambda q: ctmc.expectation_levels(*chain(q)).value)
+    accurate = batch(lambda q: ctmc.sensitivity(chain, q).value.gradient)
+    cheap = batch(lambda q: ctmc.sensitivity(chain, q, "adjoint").value.gradient)
+    contenders = {"value": lambda: value(p), "elimination": lambda: accurate(p), "adjoint": lambda: cheap(p)}
+    first, best = seconds(contenders, repeats)
+    return {"L": L, "S": S, "us": {k: 1e6 * t / points for k, t in best.items()}, "compile_s": first,
+            "elimination_over_value": best["elimination"] / best["value"],
+            "adjoint_over_value": best["adjoint"] / best["value"]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", help="file for the figures")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="small sizes only")
+    options = parser.parse_args()
+    report = {"levels": [], "dense": [], "gradients": []}
+    sizes = [(56, 1, 256, 16384), (56, 2, 64, 4096), (56, 3, 64, 4096), (56, 8, 16, 256), (67, 17, 16, 64)]
+    for L, S, block, points in sizes[:3] if options.quick else sizes:
+        row = bench_levels(L, S, block, points, options.repeats)
+        report["levels"].append(row)
+        print(f"levels L={L} S={S}: " + ", ".join(f"{k} {v:.3g} us" for k, v in row["us"].items())
+              + f"; spsolve/mean {row['spsolve_over_mean']:.0f}, spsolve/vmap {row['spsolve_over_vmap']:.0f},"
+              f" law/mean {row['law_over_mean']:.2f}; compile {row['compile_s']['mean']:.1f} s", flush=True)
+    for n, points in [(3, 65536), (8, 8192), (16, 2048), (32, 512)][:2 if options.quick else 4]:
+        row = bench_dense(n, points, options.repeats)
+        report["dense"].append(row)
+        print(f"dense n={n}: " + ", ".join(f"{k} {v:.3g} us" for k, v in row["us"].items())
+              + f"; numpy/gth {row['numpy_over_gth']:.2f}; compile {row['compile_s']:.1f} s", flush=True)
+    row = bench_gradients(56, 3, 2048, options.repeats)
+    report["gradients"].append(row)
+    print(f"gradients of 4 parameters, S=3: elimination {row['elimination_over_value']:.1f}, adjoint"
+          f" {row['adjoint_over_value']:.1f} values", flush=True)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
