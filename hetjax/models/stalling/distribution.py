@@ -127,7 +127,7 @@ def state_probabilities(params: Params) -> StateProbabilities:
     >>> from hetjax.models.stalling import Params, state_probabilities
     >>> law = state_probabilities(Params(q=1.5, r=2.0, K=0, M=2, m=1, n=1))
     >>> law.levels.shape, law.waiting.shape, round(float(law.probability(1, 1, 2, m=1)), 6)
-    ((2, 2), (2,), 0.235294)
+    ((2, 2), (2,), 0.222222)
     """
     return _state_probabilities(params, buffer_length(params), waiting_places(params))
 

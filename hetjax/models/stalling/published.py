@@ -61,7 +61,7 @@ def published_p_full(params: Params, *, corrected: bool = False) -> jax.Array:
     >>> from hetjax.models.stalling.published import published_p_full
     >>> p = Params(q=0.5, r=2.0, K=1, M=4, m=1, n=1)
     >>> round(float(published_p_full(p)), 6), round(float(published_p_full(p, corrected=True)), 6)
-    (0.080905, 0.088535)
+    (0.037392, 0.041969)
     """
     return paper.occupancy(params, corrected=corrected)
 

@@ -165,7 +165,8 @@ def test_error_does_not_grow_with_the_buffer(point):
 
 
 @pytest.mark.parametrize("point", [
-    pytest.param((1.0, 0.5, 3, 10.0, 512, 512), marks=pytest.mark.slow), (1.1, 1e-3, 40, 3.0, 5, 512), (0.9, 1e6, 2, 0.0, 512, 3)])
+    pytest.param((1.0, 0.5, 3, 10.0, 512, 512), marks=pytest.mark.slow),
+    (1.1, 1e-3, 40, 3.0, 5, 512), (0.9, 1e6, 2, 0.0, 512, 3)])
 def test_most_servers(point):
     args = [jnp.asarray(float(x)) for x in point[:4]]
     compare(static(*args, *point[4:]), alternating_sums(*point, digits=200 + 6 * point[5]), np.float64)
