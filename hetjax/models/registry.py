@@ -89,10 +89,10 @@ class Model:
     """A model as the registry knows it.
 
     ``point(values, metrics, bounds) -> (results, status)`` is pure and scalar: ``values`` maps every axis name to a
-    scalar (real axes: arrays of one floating dtype; shape axes: Python ints, or traced int32 scalars with their static upper
-    bound in ``bounds``), ``results`` maps each name in ``metrics`` to a scalar of that dtype, ``status`` is a uint8 code of
-    :class:`hetjax.result.Status`. It never raises for values and never gives NaN with status OK, except where the
-    metric says ``undefined_where``.
+    scalar (real axes: arrays of one floating dtype; shape axes: Python ints, or traced int32 scalars with their static
+    upper bound in ``bounds``), ``results`` maps each name in ``metrics`` to a scalar of that dtype, ``status`` is a
+    uint8 code of :class:`hetjax.result.Status`. It never raises for values and never gives NaN with status OK, except
+    where the metric says ``undefined_where``.
 
     ``second_route(values, metrics) -> results``: the same by an independent method, on the host, for spot checks
     (or None). ``golden``: a few points with known results, checked on the device before a sweep starts:
@@ -233,7 +233,8 @@ def evaluate(model: str | Model, /, *, metrics: Sequence[str] | None = None, **a
             else:
                 largest = int(whole.max(initial=0))
                 if largest > bounds.setdefault(axis.name, largest):
-                    raise ValueError(f"{axis.name} = {largest} exceeds max_{axis.name} = {bounds[axis.name]}; raise the bound")
+                    raise ValueError(f"{axis.name} = {largest} exceeds max_{axis.name} = {bounds[axis.name]};"
+                                     " raise the bound")
                 traced[axis.name] = jnp.asarray(whole, jnp.int32)
     shape = jnp.broadcast_shapes(*(v.shape for v in traced.values()))
     flat = {name: jnp.broadcast_to(v, shape).reshape(-1) for name, v in traced.items() if name not in static}

@@ -17,6 +17,8 @@ from hetjax.numerics.geometric import (
 from hetjax.numerics.logarithm import atanh_over, log, log1p, log_near_one
 from hetjax.numerics.shares import share
 
-__all__ = ["Count", "GeometricSums", "TruncatedPoisson", "atanh_over", "descending_sum", "erlang_b", "erlang_c", "exponential_moment",
-           "geometric_sum", "geometric_sums", "log", "log1p", "log_near_one", "log_tail", "ratio_moments", "share",
-           "truncated_poisson", "weighted_geometric_sum"]
+__all__ = [
+    "Count", "GeometricSums", "TruncatedPoisson", "atanh_over", "descending_sum", "erlang_b", "erlang_c",
+    "exponential_moment", "geometric_sum", "geometric_sums", "log", "log1p", "log_near_one", "log_tail",
+    "ratio_moments", "share", "truncated_poisson", "weighted_geometric_sum",
+]

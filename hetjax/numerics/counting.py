@@ -55,7 +55,8 @@ class Count:
 
     def climb(self, step: Callable[[Any, State], State], state: State, like: jax.Array,
               rescale: Callable[[State], State] | None = None, chunk: int = 8) -> State:
-        """Applies ``step(l, state)`` for l = 1 .. count - 1 (l is a float), ``rescale(state)`` at least every ``chunk`` steps."""
+        """Applies ``step(l, state)`` for l = 1 .. count - 1 (l is a float), ``rescale(state)`` at least every
+        ``chunk`` steps."""
         settle = rescale if rescale is not None else lambda state: state
         total = self.bound - 1
         if self.static:

@@ -1,7 +1,7 @@
 """Erlang's formulas and the truncated Poisson distribution behind them, by positive recursions.
 
-With load b the numbers i_s = (sum_{l<s} b^l/l!)/(b^s/s!) obey i_1 = 1/b, i_{s+1} = (1 + i_s)(s+1)/b. Nothing is subtracted,
-and an overflow of i to infinity stands for the right answer 0 of what is formed from it.
+With load b the numbers i_s = (sum_{l<s} b^l/l!)/(b^s/s!) obey i_1 = 1/b, i_{s+1} = (1 + i_s)(s+1)/b. Nothing is
+subtracted, and an overflow of i to infinity stands for the right answer 0 of what is formed from it.
 """
 
 from typing import Any, NamedTuple
@@ -98,7 +98,8 @@ def _log_tail_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def erlang_b(load: jax.Array, servers: int) -> jax.Array:
-    """Erlang's loss probability of M/M/m/m, m = ``servers`` >= 1, offered ``load`` = arrival rate / service rate > 0; O(m).
+    """Erlang's loss probability of M/M/m/m, m = ``servers`` >= 1, offered ``load`` = arrival rate / service rate > 0;
+    O(m).
 
     >>> import jax.numpy as jnp
     >>> round(float(erlang_b(jnp.asarray(2.0), 2)), 6)

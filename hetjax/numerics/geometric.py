@@ -10,8 +10,8 @@ which are positive and have no singularity. Sums follow from them; with F_k = H_
     sum_{s=1}^{K} s e^{xs}   = e^x [H_1 F_0 + H_0 (F_0 - F_1)]/F_0^2
     sum_{s=0}^{K} (K-s) e^{xs} = {e^x [K H_0 - H_1] + K F_1}/F_0^2
 
-(the first by summing, the second as the x-derivative of the first, shifted by one term; the third from both). A ratio above 1
-is turned over by the caller: sum_{s=0}^{K-1} q^s = q^{K-1} sum_{s=0}^{K-1} q^{-s}.
+(the first by summing, the second as the x-derivative of the first, shifted by one term; the third from both). A ratio
+above 1 is turned over by the caller: sum_{s=0}^{K-1} q^s = q^{K-1} sum_{s=0}^{K-1} q^{-s}.
 """
 
 import math
@@ -32,8 +32,8 @@ _SERIES_TERMS = {np.dtype(np.float64): 14, np.dtype(np.float32): 7}  # (1/2)^i /
 def exponential_moment(order: int, x: jax.Array, length: jax.Array, decay: jax.Array) -> jax.Array:
     """H_k(x, K) = int_0^K s^k e^{xs} ds with k = ``order``, x <= 0, K = ``length`` >= 0 and ``decay`` = e^{xK}.
 
-    ``decay`` is handed in because the caller needs it as well (or knows it better, as a ratio); it must be the function of
-    x and K that it says, its tangent is not used. Relative error about 5 k! units in the last place.
+    ``decay`` is handed in because the caller needs it as well (or knows it better, as a ratio); it must be the
+    function of x and K that it says, its tangent is not used. Relative error about 5 k! units in the last place.
 
     >>> import jax.numpy as jnp
     >>> x, K = jnp.asarray(-1e-9), jnp.asarray(2.0)
@@ -81,17 +81,18 @@ def ratio_moments(x: jax.Array, ratio: jax.Array) -> tuple[jax.Array, jax.Array]
 
 
 class GeometricSums(NamedTuple):
-    """``plain`` = sum_{s=0}^{K-1} e^{xs}, ``index`` = sum_{s=0}^{K-1} s e^{xs}, ``ascending`` = sum_{s=1}^{K} s e^{xs}."""
+    """``plain`` = sum_{s=0}^{K-1} e^{xs}, ``lagging`` = sum_{s=0}^{K-1} s e^{xs}, ``ascending`` = sum_{s=1}^{K} s
+    e^{xs}."""
 
     plain: jax.Array
-    index: jax.Array
+    lagging: jax.Array
     ascending: jax.Array
 
 
 def geometric_sums(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.Array) -> GeometricSums:
     """The sums of K = ``terms`` (any real number >= 0) powers of ``ratio`` = e^x <= 1, with ``decay`` = e^{xK}.
 
-    ``index`` is negative for K < 1, as the continuation of K (K-1)/2; it is formed with absolute error
+    ``lagging`` is negative for K < 1, as the continuation of K (K-1)/2; it is formed with absolute error
     O(eps ``plain``), the other two with relative error O(eps).
 
     >>> import jax.numpy as jnp
@@ -105,8 +106,8 @@ def geometric_sums(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.
     h1 = exponential_moment(1, x, terms, decay)
     plain = h0 * per
     lag = f1 * per
-    index = per * h1 - plain * lag
-    return GeometricSums(plain, index, ratio * (per * h1 + plain * (1 - lag)))
+    lagging = per * h1 - plain * lag
+    return GeometricSums(plain, lagging, ratio * (per * h1 + plain * (1 - lag)))
 
 
 def descending_sum(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.Array) -> jax.Array:
@@ -128,8 +129,8 @@ def geometric_sum(ratio: jax.Array, terms: jax.Array) -> jax.Array:
     Overflows to infinity where the sum does.
 
     >>> import jax.numpy as jnp
-    >>> float(geometric_sum(jnp.asarray(1.0), jnp.asarray(4.0))), float(geometric_sum(jnp.asarray(2.0), jnp.asarray(3.0)))
-    (4.0, 7.0)
+    >>> float(geometric_sum(jnp.asarray(1.0), jnp.asarray(4.0))), float(geometric_sum(jnp.asarray(2.0),
+    jnp.asarray(3.0))) (4.0, 7.0)
     """
     x, inner, decay, terms = _turned(ratio, terms)
     plain = geometric_sums(x, inner, terms, decay).plain

@@ -1,9 +1,10 @@
 """The stalling queue's mean number in system, in closed form.
 
-    N = sum over levels of l R_l + P [ q m r (h_0 - 1) + n S_1 ] + P S_2 + (m+K) P S_1        (paper's Table 1, corrected)
+    N = sum over levels of l R_l + P [ q m r (h_0 - 1) + n S_1 ] + P S_2 + (m+K) P S_1        (paper's Table 1,
+    corrected)
 
-Only h_0 is hard; see recursion.py. N is written as a base, where most of the probability sits, plus deviations, so that its
-derivatives keep their digits when K or M are large.
+Only h_0 is hard; see recursion.py. N is written as a base, where most of the probability sits, plus deviations, so
+that its derivatives keep their digits when K or M are large.
 """
 
 import jax
@@ -18,8 +19,8 @@ from hetjax.result import Status
 def mean_number(params: Params) -> jax.Array:
     """Mean number in system N (in service, stalled and waiting), of the shape of the leaves of ``params``.
 
-    Relative error max(1e-12, 16 eps (1 + condition)) in float64 over the whole domain; differentiable in q, r, K, M, any number
-    of times, in both modes. NaN where :func:`status` is not OK. O(m n) work, independent of K and M.
+    Relative error max(1e-12, 16 eps (1 + condition)) in float64 over the whole domain; differentiable in q, r, K, M,
+    any number of times, in both modes. NaN where :func:`status` is not OK. O(m n) work, independent of K and M.
 
     >>> from hetjax.models.stalling import Params, mean_number
     >>> round(float(mean_number(Params(q=1.5, r=2.0, K=0, M=25, m=1, n=1))), 4)
@@ -48,7 +49,8 @@ def number_from(w: Weights) -> jax.Array:
     levels = jnp.where(over, -buffer.ascending - jnp.where(w.saturated, w.n + w.M, jnp.zeros_like(room)) *
                        (1 + w.buffer.ratio * buffer.plain),
                        w.m * (1 + w.buffer.ratio * buffer.plain) + buffer.ascending)
-    climbing = jnp.where(w.waiting.rising, w.M * plain - waiting.index, waiting.ascending)  # sum s rho^s, scaled
-    line = jnp.where(w.saturated, -waiting.index, climbing + (w.n + jnp.where(over, jnp.zeros_like(room), room)) * plain)
+    climbing = jnp.where(w.waiting.rising, w.M * plain - waiting.lagging, waiting.ascending)  # sum s rho^s, scaled
+    ahead = w.n + jnp.where(over, jnp.zeros_like(room), room)
+    line = jnp.where(w.saturated, -waiting.lagging, climbing + ahead * plain)
     top = w.full.slow
     return base + (w.below * (w.poisson.mean - base) + w.level * levels + w.top * top + w.line * line) / w.total

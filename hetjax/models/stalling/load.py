@@ -9,7 +9,7 @@ from hetjax.numerics.logarithm import log_near_one
 
 # leading significant bits of the pieces of r and of q - 1, such that m (10 bits) times two pieces is exact
 _PIECES = {np.dtype(np.float64): ((17,), (26,)), np.dtype(np.float32): ((7, 7), (7, 7))}
-_MASKS = {np.dtype(np.float64): (np.int64, 52), np.dtype(np.float32): (np.int32, 23)}
+_MASKS: dict[Any, tuple[Any, int]] = {np.dtype(np.float64): (np.int64, 52), np.dtype(np.float32): (np.int32, 23)}
 
 
 @jax.custom_jvp
@@ -37,7 +37,8 @@ def _log_rho_jvp(primals: Any, tangents: Any) -> Any:
 def product_excess(m: Any, r: jax.Array, d: jax.Array, n: Any) -> jax.Array:
     """m r d - n for whole numbers m, n <= 512, accurate where it nearly vanishes; no derivative.
 
-    Products of the leading pieces are exact and sums are compensated, so that the rest rounds at 2^-70 n (2^-38 n in float32).
+    Products of the leading pieces are exact and sums are compensated, so that the rest rounds at 2^-70 n (2^-38 n in
+    float32).
     """
     r_bits, d_bits = _PIECES[np.dtype(r.dtype)]
     r_pieces, d_pieces = _cut(r, r_bits), _cut(d, d_bits)

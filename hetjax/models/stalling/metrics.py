@@ -1,7 +1,9 @@
-"""Every mean and probability of the stalling queue, in closed form (the paper's Table 1, and what an operator asks for).
+"""Every mean and probability of the stalling queue, in closed form (the paper's Table 1, and what an operator asks
+for).
 
-All are quotients of the weights of weights.py. Where a result is nearly its upper bound (all fast servers busy, a full line),
-it is formed from what is missing, so that values near 0 and gradients near the bound both keep their digits.
+All are quotients of the weights of weights.py. Where a result is nearly its upper bound (all fast servers busy, a
+full line), it is formed from what is missing, so that values near 0 and gradients near the bound both keep their
+digits.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,11 +28,14 @@ from hetjax.result import Status
 class Metrics(NamedTuple):
     """The characteristics of one point, or arrays of them; also by name, ``metrics["p_loss"]``.
 
-    Means (customers): ``mean_number`` in system, ``mean_fast`` and ``mean_slow`` in service, ``mean_stalled`` in the buffer,
-    ``mean_waiting`` in the line, ``mean_stuck`` in service at slow servers while no fast server is busy (counted there only).
-    Probabilities (fractions of time): ``p_full``: exactly the buffer full, all servers busy and the line empty; ``p_empty``;
-    ``p_slow_only``: all slow servers and no fast one busy; ``p_stuck``: some slow and no fast one; ``p_slow``, ``p_fast``:
-    at least one slow / fast server busy; ``p_stalling``: someone stalled or waiting; ``p_wait``: someone in the line;
+    Means (customers): ``mean_number`` in system, ``mean_fast`` and ``mean_slow`` in service, ``mean_stalled`` in the
+    buffer,
+    ``mean_waiting`` in the line, ``mean_stuck`` in service at slow servers while no fast server is busy (counted
+    there only). Probabilities (fractions of time): ``p_full``: exactly the buffer full, all servers busy and the line
+    empty; ``p_empty``;
+    ``p_slow_only``: all slow servers and no fast one busy; ``p_stuck``: some slow and no fast one; ``p_slow``,
+    ``p_fast``: at least one slow / fast server busy; ``p_stalling``: someone stalled or waiting; ``p_wait``: someone
+    in the line;
     ``p_loss``: an arrival is lost.
     ``throughput``: departures per unit time; ``utilization_fast``, ``utilization_slow``: busy fraction of a server;
     ``mean_response_time``, of accepted customers, and of those served fast / slow, in the time unit of mu1.
@@ -69,8 +74,8 @@ FROM_STATE_LAW = ("p_empty", "p_stuck", "p_slow")
 def metrics(params: Params) -> Metrics:
     """All :class:`Metrics` of ``params``, each of the shape of its leaves.
 
-    O(m n) work but for p_empty, p_stuck and p_slow: O((m + log K) n^3), and NaN where K is not a whole number. The slow response
-    time is NaN at n = 0. Everything is NaN where :func:`status` is not OK.
+    O(m n) work but for p_empty, p_stuck and p_slow: O((m + log K) n^3), and NaN where K is not a whole number. The
+    slow response time is NaN at n = 0. Everything is NaN where :func:`status` is not OK.
 
     >>> from hetjax.models.stalling import Params, metrics
     >>> found = metrics(Params(q=1.5, r=2.0, K=0, M=25, m=1, n=1))
@@ -156,7 +161,7 @@ def mean_stalled(w: Weights) -> jax.Array:
 
 def mean_waiting(w: Weights) -> jax.Array:
     """Mean number in the waiting line, P S_2."""
-    saturated = w.M - (w.M * (w.below + w.levels) + w.line * w.waiting.sums.index) / w.total
+    saturated = w.M - (w.M * (w.below + w.levels) + w.line * w.waiting.sums.lagging) / w.total
     return jnp.where(w.saturated, saturated, w.line * _weighted_line(w) / w.total)
 
 

@@ -1,8 +1,8 @@
 """The slow servers at the full buffer: one positive recursion over levels, O(1) in K, and one over phases.
 
-Level l = fast servers busy + customers stalled, phase j = slow servers busy; level L = m + K is the full buffer. In units of mu1
-the up rate is b = q m, a fast completion at level l has rate c_l = min(l, m), a slow one a = j/r. The ratios A_{l+1,j}/A_{l,j}
-of the paper's Lemma A1, written as c_{l+1} u_l = v_l + b with X = v/a, are
+Level l = fast servers busy + customers stalled, phase j = slow servers busy; level L = m + K is the full buffer. In
+units of mu1 the up rate is b = q m, a fast completion at level l has rate c_l = min(l, m), a slow one a = j/r. The
+ratios A_{l+1,j}/A_{l,j} of the paper's Lemma A1, written as c_{l+1} u_l = v_l + b with X = v/a, are
 
     X_0 = 1,    X_l = 1 + c_l X_{l-1}/(a X_{l-1} + b),
 
@@ -13,16 +13,16 @@ only sums, products and quotients of non-negative numbers (the paper's own form 
 where h_j P is the probability of phase j at level L, P = p_full; so h_0 P is the probability of level L.
 
 Levels 1..m-1. With X = Y/w: w' = a Y + b w, Y' = w' + l Y. The derivatives of X need no differentiated recursion:
-Gamma = Y w_a - Y_a w >= 0 obeys Gamma' = l (b Gamma + Y^2), positive as well, and dX/da = -Gamma/w^2; and as Y, w are Charlier
-polynomials (an Appell sequence in b: dY_l/db = l Y_{l-1}), b d ln X/db = b (1 - 1/X) - (m-1) + a (X - 1).
+Gamma = Y w_a - Y_a w >= 0 obeys Gamma' = l (b Gamma + Y^2), positive as well, and dX/da = -Gamma/w^2; and as Y, w are
+Charlier polynomials (an Appell sequence in b: dY_l/db = l Y_{l-1}), b d ln X/db = b (1 - 1/X) - (m-1) + a (X - 1).
 
-Levels m..L. The map is one fixed Moebius map, applied k = K+1 times. Its matrix has trace W = a+m+b and determinant mb, so
-with D^2 = W^2 - 4mb = B^2 + 4ab, B = m(q-1) - a, eigenvalues w+- = (W +- D)/2 and s = k ln(w+/w-),
+Levels m..L. The map is one fixed Moebius map, applied k = K+1 times. Its matrix has trace W = a+m+b and determinant
+mb, so with D^2 = W^2 - 4mb = B^2 + 4ab, B = m(q-1) - a, eigenvalues w+- = (W +- D)/2 and s = k ln(w+/w-),
 
     X_L = [(v+ E + D kappa) X + b E] / [E (a X + v-) + D kappa],    kappa = e^{-s},  E = 1 - kappa,
 
-v+ = (D-B)/2, v- = (D+B)/2 formed from v+ v- = ab without cancellation. Where s is small, all is written in D^2, of which it is an
-analytic function: theta = s/(2k), C = cosh(k theta), S = sinh(k theta)/D,
+v+ = (D-B)/2, v- = (D+B)/2 formed from v+ v- = ab without cancellation. Where s is small, all is written in D^2, of
+which it is an analytic function: theta = s/(2k), C = cosh(k theta), S = sinh(k theta)/D,
 
     X_L = [(C - S B) X + 2 b S] / [C + S B + 2 S a X].
 """
@@ -153,7 +153,8 @@ def cross_buffer(Y: jax.Array, w: jax.Array, a: jax.Array, q: jax.Array, k: jax.
 
 @jax.custom_jvp
 def _half_log_ratio(a: jax.Array, b: jax.Array, m: Any, B: jax.Array, D: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """theta = ln(w+/w-)/2 = atanh(D/W), and whether w+/w- < sqrt 2; d theta = (da + db B/(2b))/D, without cancellation."""
+    """theta = ln(w+/w-)/2 = atanh(D/W), and whether w+/w- < sqrt 2; d theta = (da + db B/(2b))/D, without
+    cancellation."""
     W = a + m + b
     product = m * b
     top = (W + D) / 2
@@ -222,9 +223,11 @@ def _advance(t: jax.Array, one: jax.Array, exponent: jax.Array, term: jax.Array)
 
 def phases(q: jax.Array, r: jax.Array, K: jax.Array, m: Any, n: Any, max_m: int | None = None,
            max_n: int | None = None) -> Phases:
-    """The recursion in full, differentiable by plain autodiff; O(m n), independent of K (any real number >= 0, or infinite).
+    """The recursion in full, differentiable by plain autodiff; O(m n), independent of K (any real number >= 0, or
+    infinite).
 
-    ``m``, ``n``: Python ints, or traced whole numbers at most ``max_m``, ``max_n``. At n = 0: h_0 = 1, the rest of no meaning.
+    ``m``, ``n``: Python ints, or traced whole numbers at most ``max_m``, ``max_n``. At n = 0: h_0 = 1, the rest of no
+    meaning.
 
     >>> import jax.numpy as jnp
     >>> found = phases(jnp.asarray(0.5), jnp.asarray(2.0), jnp.asarray(0.0), 1, 1)
@@ -271,7 +274,8 @@ def _log_h0(mantissa: jax.Array, exponent: jax.Array) -> jax.Array:
 
 @full_buffer.defjvp
 def _full_buffer_jvp(primals: Any, tangents: Any) -> Any:
-    """Partial derivatives along q, r, K ride in the phase recursion as u_j = d ln t_j: u_{j-1} = (c_j t_j/t_{j-1})(d ln c_j + u_j)."""
+    """Partial derivatives along q, r, K ride in the phase recursion as u_j = d ln t_j: u_{j-1} = (c_j t_j/t_{j-1})(d
+    ln c_j + u_j)."""
     q, r, K, m, n = primals
     mreal, nreal = m.real(q), n.real(q)
     k = finite_terms(K) + 1

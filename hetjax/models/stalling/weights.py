@@ -1,7 +1,9 @@
-"""The un-normalised probabilities of one point, scaled so that nothing overflows and the heaviest states have weight O(1).
+"""The un-normalised probabilities of one point, scaled so that nothing overflows and the heaviest states have weight
+O(1).
 
-With level m at weight 1 the levels below hold 1/p1 together (p1 = (mq)^m/m! / sum_{l<m} (mq)^l/l!), level m+k holds q^k, phase n of
-the full buffer q^K/h_0, and s customers in the waiting line q^K rho^s/h_0. All of it is multiplied by p1 and then scaled
+With level m at weight 1 the levels below hold 1/p1 together (p1 = (mq)^m/m! / sum_{l<m} (mq)^l/l!), level m+k holds
+q^k, phase n of the full buffer q^K/h_0, and s customers in the waiting line q^K rho^s/h_0. All of it is multiplied by
+p1 and then scaled
 
     by q^-K where q > 1, by h_0 rho^-M where that is below 1 and rho > 1,
 
@@ -23,7 +25,8 @@ from hetjax.numerics.logarithm import log
 
 
 class Geometric(NamedTuple):
-    """A geometric sequence 1, ratio, .., ratio^terms turned to fall: ``log`` = -|ln ratio|, ``ratio`` = e^log, ``decay`` = ratio^terms.
+    """A geometric sequence 1, ratio, .., ratio^terms turned to fall: ``log`` = -|ln ratio|, ``ratio`` = e^log,
+    ``decay`` = ratio^terms.
 
     ``rising``: it was turned over, its last element is the 1.
     """
@@ -39,8 +42,9 @@ class Geometric(NamedTuple):
 class Weights(NamedTuple):
     """The scaled weights of one point.
 
-    ``below``: all levels under m. ``level``: the heaviest of the levels m..m+K. ``top``: level m+K. ``line``: the heaviest of
-    the states with all servers busy and the buffer full. ``line_mass``: those of them with someone in the waiting line.
+    ``below``: all levels under m. ``level``: the heaviest of the levels m..m+K. ``top``: level m+K. ``line``: the
+    heaviest of the states with all servers busy and the buffer full. ``line_mass``: those of them with someone in the
+    waiting line.
     ``total``: everything. ``lead``: ln of the heaviest level m..m+K over ``line``. ``saturated``: ``lead`` < 0.
     ``buffer``, ``waiting``: the geometric sequences of the levels m..m+K and of the waiting line.
     ``m``, ``n``, ``K``, ``M`` as numbers of the working dtype.
@@ -93,7 +97,8 @@ def weigh(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: C
     full = full_buffer(q, r, K, m, n)
     zero = jnp.zeros_like(q)
     # ln of (level or top, whichever was scaled to p1) over the heaviest state of the waiting line
-    lead = full.log_h0 + jnp.where(waiting.rising, waiting.log * M, zero) - jnp.where(buffer.rising, zero, buffer.log * K)
+    lead = full.log_h0 + jnp.where(waiting.rising, waiting.log * M, zero)
+    lead = lead - jnp.where(buffer.rising, zero, buffer.log * K)
     saturated = lead < 0
     scale = jnp.exp(jnp.where(saturated, lead, -lead))
     rest = jnp.where(saturated, scale, jnp.ones_like(scale))

@@ -1,8 +1,9 @@
 """The stalling queue with many digits (mpmath) and in exact rationals: two routes that share nothing with the library.
 
-:func:`exact_means` solves the balance equations of all states in fractions. :class:`Oracle` writes the textbook expressions down
-plainly, with divisions by 1-q and 1-rho and the K+1 levels at the full service rate by the eigenvalues of a 2 x 2 matrix, and
-pays for the cancellation with digits; its derivatives are central differences at those digits.
+:func:`exact_means` solves the balance equations of all states in fractions. :class:`Oracle` writes the textbook
+expressions down plainly, with divisions by 1-q and 1-rho and the K+1 levels at the full service rate by the
+eigenvalues of a 2 x 2 matrix, and pays for the cancellation with digits; its derivatives are central differences at
+those digits.
 """
 
 from fractions import Fraction
@@ -15,7 +16,8 @@ STEP = mpf(10) ** -26
 
 
 def exact_means(q, r, K, M, m, n):
-    """(mean number, p_loss, mean_slow, mean_waiting, p_empty) by Gauss elimination over all states; Fractions, small sizes."""
+    """(mean number, p_loss, mean_slow, mean_waiting, p_empty) by Gauss elimination over all states; Fractions, small
+    sizes."""
     q, r = Fraction(q), Fraction(r)
     states = [(l, j, 0) for l in range(m + K + 1) for j in range(n + 1)] + [(m + K, n, w) for w in range(1, M + 1)]
     index = {state: i for i, state in enumerate(states)}
@@ -71,7 +73,8 @@ def _sums(x, terms):
 
 
 class Oracle:
-    """All closed-form metrics at one point with DIGITS digits; ``value(name, q=.., ..)`` re-evaluates at moved parameters."""
+    """All closed-form metrics at one point with DIGITS digits; ``value(name, q=.., ..)`` re-evaluates at moved
+    parameters."""
 
     def __init__(self, q, r, K, M, m, n):
         self.at = {"q": mpf(q), "r": mpf(r), "K": mpf(K), "M": mpf(M)}
@@ -101,7 +104,8 @@ class Oracle:
         """Sum of |x d name/dx| / |name| over the finite parameters."""
         with mpmath.workdps(DIGITS):
             base = abs(self.value(name))
-            return float(sum(abs(self.at[a] * self.derivative(name, a)) for a in "qrKM" if mpmath.isfinite(self.at[a])) / base)
+            finite = [a for a in "qrKM" if mpmath.isfinite(self.at[a])]
+            return float(sum(abs(self.at[a] * self.derivative(name, a)) for a in finite) / base)
 
     def evaluate(self, q, r, K, M):
         m, n = self.m, self.n
@@ -128,7 +132,8 @@ class Oracle:
         P = level * power / h
         top = level * power  # = h P
         kk = mpf(0) if endless else K
-        out = {"mean_fast": level / p1 * sum(l * x for l, x in enumerate(below)) / under + m * (level * (1 + c1) + P * s1),
+        under_mean = sum(l * x for l, x in enumerate(below)) / under
+        out = {"mean_fast": level / p1 * under_mean + m * (level * (1 + c1) + P * s1),
                "mean_stalled": level * c2 + kk * P * s1, "mean_waiting": P * s2,
                "mean_slow": b * r * (h - 1) / h * top + n * P * s1,
                "p_full": P, "p_loss": mpf(0) if mpmath.isinf(M) else P * rho**M, "p_wait": P * s1,
@@ -143,13 +148,15 @@ class Oracle:
         out["utilization_slow"] = out["mean_slow"] / max(n, 1)
         out["mean_response_time"] = out["mean_number"] / out["throughput"]
         phi = m / (m + n / r)
-        out["mean_response_time_fast"] = (out["mean_fast"] + out["mean_stalled"] + phi * out["mean_waiting"]) / out["mean_fast"]
+        by_fast = out["mean_fast"] + out["mean_stalled"] + phi * out["mean_waiting"]
+        out["mean_response_time_fast"] = by_fast / out["mean_fast"]
         if n:
             out["mean_response_time_slow"] = r * (1 + (1 - phi) * s2 / (b * r * (h - 1) + n * s1))
         return out
 
     def climb(self, a, b, K, endless):
-        """v_L and ln prod_{l<L} (1 + v_l/b) of slow rate a: by steps below level m, by the powers of a matrix from there."""
+        """v_L and ln prod_{l<L} (1 + v_l/b) of slow rate a: by steps below level m, by the powers of a matrix from
+        there."""
         m = self.m
         v, rise = a, mpf(1)
         for l in range(1, m):

@@ -1,4 +1,5 @@
-"""Mean number and its gradients against the reference table, exact rationals and a many-digit oracle over the whole domain."""
+"""Mean number and its gradients against the reference table, exact rationals and a many-digit oracle over the whole
+domain."""
 
 import functools
 import itertools
@@ -66,7 +67,8 @@ def check_gradient(gradient, exact, value, point):
 def check_point(point, found):
     oracle = Oracle(*point)
     exact = oracle.value("mean_number")
-    gradient = [oracle.derivative("mean_number", a) if math.isfinite(x) else 0 for a, x in zip(AXES, point, strict=False)]
+    gradient = [oracle.derivative("mean_number", a) if math.isfinite(x) else 0
+                for a, x in zip(AXES, point[:4], strict=True)]
     check_value(found[0], exact, oracle.condition("mean_number"))
     check_gradient(found[1], gradient, exact, point)
 
@@ -117,8 +119,10 @@ def test_exact_rationals(point):
 
 
 TRAPS = {
-    "branches of the roots at rho near 1": (11.079384948583106, .5952744171005633, 3.586557629003811e-05, 608.9493783480533, 1, 6),
-    "branches of the roots at rho near 1, two": (15.675220420746632, .11357012834440762, 21.747671845610675, 274.0, 3, 5),
+    "branches of the roots at rho near 1":
+        (11.079384948583106, .5952744171005633, 3.586557629003811e-05, 608.9493783480533, 1, 6),
+    "branches of the roots at rho near 1, two":
+        (15.675220420746632, .11357012834440762, 21.747671845610675, 274.0, 3, 5),
     "log rho at rho near 1": (1.0000001 * (1 + 2 / (3 * 7.3)), 7.3, 2.0, 1e7, 3, 2),
     "K F_0(Kx) where q^K is small": (.1, 50.0, 300.0, 4.0, 4, 2),
     "geometric sum of a small K": (.7, 3.0, 1e-6, 5.0, 2, 2),
@@ -174,7 +178,8 @@ def log_uniform(low, high):
 
 
 NEAR_ONE = st.tuples(st.sampled_from((-1, 1)), st.integers(1, 52)).map(lambda sk: 1 + sk[0] * 2.0**-sk[1])
-LENGTHS = st.one_of(st.just(0.0), st.just(1e7), st.integers(1, 60).map(float), log_uniform(1e-6, 1e7), log_uniform(1, 1e7).map(round).map(float))
+LENGTHS = st.one_of(st.just(0.0), st.just(1e7), st.integers(1, 60).map(float), log_uniform(1e-6, 1e7),
+                    log_uniform(1, 1e7).map(round).map(float))
 
 
 @st.composite
@@ -192,7 +197,7 @@ def points(draw, largest=12):
     return q, r, K, M, m, n
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(points())
 @example((1.0, 1.0, 0.0, 0.0, 1, 0))
 def test_whole_domain(point):
@@ -200,7 +205,7 @@ def test_whole_domain(point):
     check_point(point, masked(12)(*numbers(point), jnp.int32(point[4]), jnp.int32(point[5])))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(points())
 def test_whole_domain_in_float32(point):
     rounded = [float(np.float32(x)) for x in point[:4]]
@@ -215,26 +220,31 @@ def test_whole_domain_in_float32(point):
 
 
 SECOND = {
-    "ordinary": (.8, 12.0, 4.5, 7.0, 4, 3), "q = 1": (1.0, 12.0, 4.0, 7.0, 3, 2), "rho = 1": (1.5, 1.0, 3.0, 12.0, 2, 1),
-    "no buffer, no line": (.9, 5.0, 0.0, 0.0, 3, 2), "no slow servers": (1.1, 5.0, 2.0, 3.0, 3, 0), "overload": (3.0, 2.0, 6.0, 30.0, 2, 2),
+    "ordinary": (.8, 12.0, 4.5, 7.0, 4, 3), "q = 1": (1.0, 12.0, 4.0, 7.0, 3, 2),
+    "rho = 1": (1.5, 1.0, 3.0, 12.0, 2, 1),
+    "no buffer, no line": (.9, 5.0, 0.0, 0.0, 3, 2), "no slow servers": (1.1, 5.0, 2.0, 3.0, 3, 0),
+    "overload": (3.0, 2.0, 6.0, 30.0, 2, 2),
     "many phases": (.95, 3.0, 5.0, 4.0, 12, 9), "q near 1, long buffer": (1 - 2.0**-20, 30.0, 1000.0, 5.0, 3, 2)}
 
 
+@functools.lru_cache
+def hessian(outer):
+    def value(q, r, K, M, m, n):
+        return point_mean_number(q, r, K, M, Count(m, 12), Count(n, 12))
+
+    return jax.jit(outer(jax.grad(value, (0, 1, 2, 3)), (0, 1, 2, 3)))
+
+
+@pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev])
 @pytest.mark.parametrize("name", SECOND)
-def test_second_derivatives(name):
+def test_second_derivatives(name, outer):
     """Hessians, forward over reverse and reverse over reverse, against second differences with many digits."""
     *point, m, n = SECOND[name]
     oracle = Oracle(*SECOND[name])
     value = float(oracle.value("mean_number"))
-
-    def f(*x):
-        return mean_number(Params(*x, m, n))
-
-    axes = (0, 1, 2, 3)
-    forward = jax.jit(jax.jacfwd(jax.grad(f, axes), axes))(*numbers(point))
-    reverse = jax.jit(jax.jacrev(jax.grad(f, axes), axes))(*numbers(point))
-    for i, k in itertools.product(axes, axes):
+    found = hessian(outer)(*numbers(point), jnp.int32(m), jnp.int32(n))
+    for i, k in itertools.product(range(4), range(4)):
         exact = float(oracle.derivative("mean_number", AXES[i], AXES[k]))
         scale = math.prod(max(point[a], 1) if a > 1 else point[a] for a in (i, k))
-        for got in (forward[i][k], reverse[i][k]):
-            assert abs(float(got) - exact) <= 1e-8 * max(abs(exact), 1e-3 * value / scale), (AXES[i], AXES[k])
+        # a second difference of terms of the size of N: one more factor of the gradient's tolerance
+        assert abs(float(found[i][k]) - exact) <= 1e-8 * max(abs(exact), 1e-3 * value / scale), (AXES[i], AXES[k])
