@@ -10,8 +10,9 @@ nu = m + n/r and phi = m/nu, and all times independent:
                                     else nothing more,                                               then Exp(1/r)
 
 The levels have weights 1/p1 (below m, together), q^k, q^K (1 - 1/h_0) and q^K rho^w/h_0. They are carried as
-logarithms, less that of the mass of the customers asked for, and for those of slow servers without q^K, which can be
-1e-1000000: a rare kind has its own law, also in the limit of an endless buffer.
+logarithms, in a frame where the heaviest ones are of order 1, and less that of the mass of the customers asked for. A
+rare kind has its own law: q^K, which can be 1e-1000000, is left out for those of slow servers, also in the limit of an
+endless buffer.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -61,19 +62,25 @@ def make_law(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n
     log_q, log_load = log(q), log_rho(q, r, fast_servers, slow_servers)
     nu = fast_servers + slow_servers * mu
     to_fast, to_slow = fast_servers / nu, slow_servers * mu / nu
-    below = -log_tail(b, m)
     full = full_buffer(q, r, K, m, n)
-    end = places * log_q
-    top = jnp.zeros_like(end) if server == "slow" else end
+    # the frame of the heaviest states: level m, or the full buffer, or the full line at ln weight 0
+    climb, growth = places * log_q, line_places * log_load
+    over = jnp.ones((), bool) if server == "slow" else log_q > 0
+    end = jnp.where(over, 0, climb)
+    first = end - full.log_h0
+    last = first + growth
+    saturated = (log_load > 0) & (last > 0)
+    first, last = jnp.where(saturated, -growth, first), jnp.where(saturated, 0, last)
+    end = jnp.where(saturated, first + full.log_h0, end)
+    start = jnp.where(over | saturated, end - climb, 0)
+    below = start - log_tail(b, m)
     # the share of level m+K with a slow server free, ln of 1 - 1/h_0
     free_share = full.slow * (mu / b)
-    free = top + log(jnp.maximum(free_share, np.finfo(q.dtype).tiny))
-    first = top - full.log_h0
-    last = first + line_places * log_load
+    free = end + log(jnp.maximum(free_share, np.finfo(q.dtype).tiny))
     one = jnp.ones_like(q)
     gap = -nu * jnp.expm1(log_load)
     m_rate = fast_servers * one
-    law = Law(below, free, Queue(jnp.zeros_like(q), end, log_q, places, m_rate, b, fast_servers * (1 - q), one),
+    law = Law(below, free, Queue(start, end, log_q, places, m_rate, b, fast_servers * (1 - q), one),
               Queue(first, last, log_load, line_places, nu, b, gap, one),
               Queue(first, last, log_load, line_places, nu, b, gap, mu),
               Stage(places, m_rate), to_fast, to_slow, mu)

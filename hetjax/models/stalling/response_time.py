@@ -9,6 +9,7 @@ the tail as well as in the middle; derivatives 1e-9. In float32: 1e-5 for K, M <
 beyond, which is 1e-3 at 1e4 and of no use from 1e6 on.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, get_args
 
@@ -46,7 +47,7 @@ def response_time_survival(params: Params, t: ArrayLike, kind: Kind = "response"
     >>> round(float(response_time_survival(p, 2.0)), 4), round(float(response_time_survival(p, 0.0, kind="waiting")), 4)
     (0.2089, 0.3926)
     """
-    return _at(params, t, kind, server, lambda law, x, mu1, n: tail_and_density(law, x * mu1, kind, server, n)[0])
+    return _at("survival", params, t, kind, server)
 
 
 def response_time_density(params: Params, t: ArrayLike, kind: Kind = "response", server: Server = "any") -> jax.Array:
@@ -57,7 +58,7 @@ def response_time_density(params: Params, t: ArrayLike, kind: Kind = "response",
     >>> round(float(response_time_density(Params(q=0.8, r=3.0, K=2.0, M=50.0, m=5, n=2), 2.0)), 4)
     0.1754
     """
-    return _at(params, t, kind, server, lambda law, x, mu1, n: tail_and_density(law, x * mu1, kind, server, n)[1] * mu1)
+    return _at("density", params, t, kind, server)
 
 
 def response_time_moments(params: Params, kind: Kind = "response", server: Server = "any") -> Moments:
@@ -71,12 +72,7 @@ def response_time_moments(params: Params, kind: Kind = "response", server: Serve
     >>> round(float(moments.mean), 4), round(float(moments.variance), 4)
     (1.3358, 1.926)
     """
-    def both(law: Law, x: jax.Array, mu1: jax.Array, n: Count) -> Moments:
-        mean, variance = mean_and_variance(law, kind, server, n)
-        mean, variance = mean / mu1, variance / (mu1 * mu1)
-        return Moments(mean, variance + mean * mean, variance)
-
-    return _at(params, 0.0, kind, server, both)
+    return _at("moments", params, 0.0, kind, server)
 
 
 def response_time_percentile(params: Params, p: ArrayLike, kind: Kind = "response",
@@ -105,25 +101,49 @@ def solve_response_time(params: Params, p: ArrayLike, kind: Kind = "response", s
     if not isinstance(p, jax.core.Tracer) and not np.all((np.asarray(p) > 0) & (np.asarray(p) < 1)):
         raise ValueError(f"p = {p!r} is outside its domain (0, 1); give a probability like 0.95")
 
-    def solve(law: Law, x: jax.Array, mu1: jax.Array, n: Count) -> Solution:
-        inside = (x > 0) & (x < 1)
-        found = solve_percentile(law, jnp.where(inside, x, 0.5), kind, server, n)
-        status = jnp.where(inside, found.status, int(Status.OUT_OF_DOMAIN)).astype(jnp.uint8)
-        return found._replace(value=jnp.where(inside, found.value / mu1, jnp.nan), status=status)
-
-    return _at(params, p, kind, server, solve)
+    return _at("percentile", params, p, kind, server)
 
 
-def _at(params: Params, x: ArrayLike, kind: Kind, server: Server, function: Callable[..., Any]) -> Any:
-    """``function(law, x, mu1, n)`` over the broadcast shape of the leaves and ``x``; floats are NaN where not OK."""
+def _survival(law: Law, t: jax.Array, mu1: jax.Array, kind: Kind, server: Server, n: Count) -> jax.Array:
+    return tail_and_density(law, t * mu1, kind, server, n)[0]
+
+
+def _density(law: Law, t: jax.Array, mu1: jax.Array, kind: Kind, server: Server, n: Count) -> jax.Array:
+    return tail_and_density(law, t * mu1, kind, server, n)[1] * mu1
+
+
+def _moments(law: Law, _: jax.Array, mu1: jax.Array, kind: Kind, server: Server, n: Count) -> Moments:
+    mean, variance = mean_and_variance(law, kind, server, n)
+    mean, variance = mean / mu1, variance / (mu1 * mu1)
+    return Moments(mean, variance + mean * mean, variance)
+
+
+def _percentile(law: Law, p: jax.Array, mu1: jax.Array, kind: Kind, server: Server, n: Count) -> Solution:
+    inside = (p > 0) & (p < 1)
+    found = solve_percentile(law, jnp.where(inside, p, 0.5), kind, server, n)
+    status = jnp.where(inside, found.status, int(Status.OUT_OF_DOMAIN)).astype(jnp.uint8)
+    return found._replace(value=jnp.where(inside, found.value / mu1, jnp.nan), status=status)
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"survival": _survival, "density": _density, "moments": _moments,
+                                             "percentile": _percentile}
+
+
+def _at(what: str, params: Params, x: ArrayLike, kind: Kind, server: Server) -> Any:
     if kind not in get_args(Kind):
         raise ValueError(f"kind = {kind!r} is unknown; choose from {', '.join(get_args(Kind))}")
     if server not in get_args(Server):
         raise ValueError(f"server = {server!r} is unknown; choose from {', '.join(get_args(Server))}")
     if server == "slow" and params.n == 0:
         raise ValueError("server = 'slow' has no customers where n = 0; take n >= 1 or another server")
+    return _compiled_at(what, kind, server, params, jnp.asarray(x).astype(params.q.dtype))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _compiled_at(what: str, kind: Kind, server: Server, params: Params, at: jax.Array) -> Any:
+    """The function called ``what`` over the broadcast shape of the leaves and ``at``; floats are NaN where not OK."""
     m, n = Count(params.m), Count(params.n)
-    q, r, K, M, mu1 = leaves = jnp.broadcast_arrays(params.q, params.r, params.K, params.M, params.mu1)
+    q, r, K, M, mu1 = jnp.broadcast_arrays(params.q, params.r, params.K, params.M, params.mu1)
     given = q.shape
     code = point_status(q, r, K, M, params.m, params.n, mu1)
 
@@ -132,14 +152,13 @@ def _at(params: Params, x: ArrayLike, kind: Kind, server: Server, function: Call
 
     def guarded(law: Law, x: jax.Array, mu1: jax.Array, code: jax.Array) -> Any:
         good = code == int(Status.OK)
-        out = function(law, x, mu1, n)
+        out = _FUNCTIONS[what](law, x, mu1, kind, server, n)
         if isinstance(out, Solution):
             value, status = jnp.where(good, out.value, jnp.nan), jnp.where(good, out.status, code)
             return out._replace(value=value, status=status)
         return jax.tree.map(lambda v: jnp.where(good, v, jnp.nan), out)
 
-    law = build(*leaves[:4]) if not given else jax.vmap(build)(*(leaf.reshape(-1) for leaf in leaves[:4]))
-    at = jnp.asarray(x).astype(q.dtype)
+    law = build(q, r, K, M) if not given else jax.vmap(build)(*(leaf.reshape(-1) for leaf in (q, r, K, M)))
     shape = jnp.broadcast_shapes(given, at.shape)
     if not shape:
         return guarded(law, at, mu1, code)
