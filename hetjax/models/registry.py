@@ -10,6 +10,8 @@ A user's own model is registered the same way, or named ``"package.module:ATTRIB
 import functools
 import importlib
 import math
+import operator
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,7 +58,7 @@ class Axis:
             return False
         if value == math.inf:
             return self.infinite or (self.high == math.inf and not self.open_high)
-        if self.integer and value != math.floor(value):
+        if self.integer and not value.is_integer():
             return False
         above = value > self.low if self.open_low else value >= self.low
         below = value < self.high if self.open_high else value <= self.high
@@ -130,6 +132,7 @@ _BUILTIN: dict[str, str] = {  # name -> module:attribute, imported when asked fo
     "stalling": "hetjax.models.stalling:MODEL",
     "stalling_buffer": "hetjax.models.stalling.buffer:MODEL",
 }
+_SHORT = reprlib.Repr(maxstring=60, maxother=60)
 _REGISTERED: dict[str, Model] = {}
 
 
@@ -150,17 +153,19 @@ def get_model(name: str | Model) -> Model:
     """The model called ``name``: a built-in, a registered one, or ``"package.module:ATTRIBUTE"``."""
     if isinstance(name, Model):
         return name
+    if not isinstance(name, str):
+        raise ValueError(f"model = {name!r} is neither a name nor a Model; choose from {', '.join(model_names())}")
     if name in _REGISTERED:
         return _REGISTERED[name]
     target = _BUILTIN.get(name, name)
     module_name, colon, attribute = target.partition(":")
-    if not colon:
+    if not (colon and module_name and attribute) or module_name.startswith("."):
         raise ValueError(f"model {name!r} is unknown; choose from {', '.join(model_names())}"
                          " or give 'package.module:ATTRIBUTE'")
     try:
         found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"model {name!r} cannot be loaded: {error}") from error
+    except (Exception, SystemExit) as error:  # whatever running the user's module may raise
+        raise ValueError(f"model {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(found, Model):
         raise ValueError(f"model {name!r} is a {type(found).__name__}, not a hetjax Model")
     return found
@@ -199,7 +204,8 @@ def evaluate(model: str | Model, /, *, metrics: Sequence[str] | None = None, **a
     (2,)
     """
     found = get_model(model)
-    bounds = {a.name: int(arrays.pop(f"max_{a.name}")) for a in found.axes if a.shape and f"max_{a.name}" in arrays}
+    bounds = {a.name: _bound(f"max_{a.name}", arrays.pop(f"max_{a.name}"))
+              for a in found.axes if a.shape and f"max_{a.name}" in arrays}
     for name in arrays:
         found.axis(name)
     for axis in found.axes:
@@ -208,16 +214,20 @@ def evaluate(model: str | Model, /, *, metrics: Sequence[str] | None = None, **a
                 raise ValueError(f"axis {axis.name!r} of model {found.name!r} is missing ({axis.meaning});"
                                  f" give {axis.name}=...")
             arrays[axis.name] = axis.default
+    if isinstance(metrics, str) or not isinstance(metrics, Iterable | None):
+        raise ValueError(f"metrics = {metrics!r} is no list of names; write metrics=[{found.metrics[0].name!r}]")
     chosen = tuple(metrics) if metrics is not None else tuple(m.name for m in found.metrics if not m.expensive)
     for name in chosen:
         found.metric(name)
     dtype = _common_dtype(arrays.values())
+    arrays = {axis.name: _real(axis.name, arrays[axis.name]) for axis in found.axes}
     static: dict[str, int] = {}
     traced: dict[str, Any] = {}
     for axis in found.axes:
         value = arrays[axis.name]
         if not axis.shape:
-            traced[axis.name] = jnp.asarray(value).astype(dtype)
+            with np.errstate(over="ignore"):  # beyond float32's range: infinite, and so outside the domain
+                traced[axis.name] = jnp.asarray(value.astype(dtype))
         elif isinstance(value, jax.core.Tracer):
             if axis.name not in bounds:
                 raise ValueError(f"axis {axis.name!r} is traced and gives array shapes;"
@@ -225,8 +235,12 @@ def evaluate(model: str | Model, /, *, metrics: Sequence[str] | None = None, **a
             traced[axis.name] = value.astype(jnp.int32)
         else:
             whole = np.asarray(value)
-            if not np.all(np.equal(np.mod(whole, 1), 0)):
-                raise ValueError(f"{axis.name} must hold whole numbers, got {value!r}")
+            with np.errstate(invalid="ignore"):  # the remainder of infinity
+                fractions = whole[np.mod(whole.astype(float), 1) != 0]
+            if fractions.size:
+                raise ValueError(f"{axis.name} = {fractions[0]} ({axis.meaning}) gives array shapes;"
+                                 f" give {axis.describe_domain()}")
+            whole = np.clip(whole.astype(float), -1, 2**31 - 1)  # int32 must hold what lies outside the domain
             if axis.name not in bounds and whole.size and np.all(whole == whole.flat[0]):
                 static[axis.name] = int(whole.flat[0])
                 traced[axis.name] = jnp.zeros(whole.shape, jnp.int32)  # keeps its share in the broadcast shape
@@ -235,8 +249,13 @@ def evaluate(model: str | Model, /, *, metrics: Sequence[str] | None = None, **a
                 if largest > bounds.setdefault(axis.name, largest):
                     raise ValueError(f"{axis.name} = {largest} exceeds max_{axis.name} = {bounds[axis.name]};"
                                      " raise the bound")
-                traced[axis.name] = jnp.asarray(whole, jnp.int32)
-    shape = jnp.broadcast_shapes(*(v.shape for v in traced.values()))
+                traced[axis.name] = jnp.asarray(whole.astype(np.int32))
+    try:
+        shape = jnp.broadcast_shapes(*(v.shape for v in traced.values()))
+    except ValueError:
+        shapes = ", ".join(f"{name} {v.shape}" for name, v in traced.items() if v.shape)
+        raise ValueError(f"the shapes of {shapes} do not broadcast; give arrays of equal or of length 1 in each"
+                         " dimension") from None
     flat = {name: jnp.broadcast_to(v, shape).reshape(-1) for name, v in traced.items() if name not in static}
     run = _batched(found, chosen, tuple(sorted(static.items())), tuple(sorted(bounds.items())))
     results, status = run(flat)
@@ -245,10 +264,36 @@ def evaluate(model: str | Model, /, *, metrics: Sequence[str] | None = None, **a
     return out
 
 
+def _real(name: str, value: Any) -> Any:
+    """``value`` as an array of real numbers (of numpy, unless it is traced or on a device); ValueError for others."""
+    try:
+        if isinstance(value, np.ma.MaskedArray):
+            raise TypeError
+        array = value if isinstance(value, jax.Array) else np.asarray(value)
+    except jax.errors.TracerArrayConversionError:  # a list that holds traced numbers
+        array = jnp.asarray(value)
+    except (TypeError, ValueError):
+        array = np.empty((), object)
+    if not (array.dtype == bool or jnp.issubdtype(array.dtype, jnp.integer)
+            or jnp.issubdtype(array.dtype, jnp.floating)):
+        shown = " ".join(_SHORT.repr(value).split())
+        raise ValueError(f"{name} = {shown} is no array of real numbers; give a number, or a list or array of int or"
+                         " float")
+    return array
+
+
+def _bound(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} = {value!r} is no whole number; give the largest value there can be") from None
+
+
 def _common_dtype(values: Iterable[Any]) -> Any:
-    """The widest floating dtype among the arrays, the default real dtype where there is none."""
-    found = [np.dtype(v.dtype) for v in values if hasattr(v, "dtype") and jnp.issubdtype(v.dtype, jnp.floating)]
-    return jax.dtypes.canonicalize_dtype(np.result_type(*found)) if found else jnp.result_type(float)
+    """float32 if every array of floats is that or narrower, else (and without any) the default real dtype."""
+    given = [np.dtype(v.dtype) for v in values if hasattr(v, "dtype")]
+    sizes = [dtype.itemsize for dtype in given if jnp.issubdtype(dtype, jnp.floating)]
+    return np.dtype(np.float32) if sizes and max(sizes) <= 4 else jnp.result_type(float)
 
 
 @functools.lru_cache(maxsize=256)
