@@ -4,14 +4,34 @@ Source: Doubly exponential solutions for randomized load balancing models with M
 phase-type service times; its equations and formula as printed are in ``published``, with their residuals. The default
 answers are those of the correct mean field: ``params`` (parameters, domain), ``mean_field`` (the differential
 equation), ``recursion`` and ``fixed_point`` (its equilibrium), ``newton`` (the same by another method),
-``response_time`` (laws of response and waiting times).
+``response_time`` (laws of response and waiting times), ``refined`` and ``simulate`` (finitely many queues),
+``generator`` (a few queues, exactly), ``policies`` (other joining rules).
 """
 
 from hetjax.models.supermarket.fixed_point import FixedPoint, fixed_point, level_count
+from hetjax.models.supermarket.generator import SmallSystem, generator
 from hetjax.models.supermarket.mean_field import drift
 from hetjax.models.supermarket.newton import newton_fixed_point
 from hetjax.models.supermarket.params import Params, status
+from hetjax.models.supermarket.policies import (
+    JOIN_IDLE_QUEUE,
+    SHORTEST_OF_D,
+    Policy,
+    one_plus_beta,
+    without_replacement,
+)
+from hetjax.models.supermarket.published import (
+    PublishedFixedPoint,
+    lipschitz_constant,
+    published_fixed_point,
+    published_ode,
+    published_roots,
+)
+from hetjax.models.supermarket.refined import Refined, refined
 from hetjax.models.supermarket.response_time import TimeLaw, response_time, waiting_time
+from hetjax.models.supermarket.simulate import Simulated, simulate
 
-__all__ = ["FixedPoint", "Params", "TimeLaw", "drift", "fixed_point", "level_count", "newton_fixed_point",
-           "response_time", "status", "waiting_time"]
+__all__ = ["JOIN_IDLE_QUEUE", "SHORTEST_OF_D", "FixedPoint", "Params", "Policy", "PublishedFixedPoint", "Refined",
+           "Simulated", "SmallSystem", "TimeLaw", "drift", "fixed_point", "generator", "level_count",
+           "lipschitz_constant", "newton_fixed_point", "one_plus_beta", "published_fixed_point", "published_ode",
+           "published_roots", "refined", "response_time", "simulate", "status", "waiting_time", "without_replacement"]
