@@ -173,7 +173,8 @@ def published_roots(D0: Any, D1: Any, alpha: Any, T: Any, d: Any, levels: int = 
 
 
 @functools.partial(jax.jit, static_argnums=2)
-def _search(start: Array, model: tuple[Array, Array, Array, Array, Array], shape: tuple[int, int]) -> tuple[Array, Array]:
+def _search(start: Array, model: tuple[Array, Array, Array, Array, Array],
+            shape: tuple[int, int]) -> tuple[Array, Array]:
     a, b = shape
 
     def equations(x: Array) -> Array:

@@ -126,9 +126,9 @@ def _before(sums: Array, i: Array) -> Array:
     return jnp.where(i > 0, sums[jnp.maximum(i - 1, 0)], 0)
 
 
-def _event(rates: _Rates, chance: Array, n: Array, phase: Array, u: Array, v: Array) -> tuple[Array, Array, Array, Array]:
-    """One event of one lane: the new state (n, phase), the exit rate of the old one, and whether a level was
-    missing.""" levels, p = n.shape
+def _event(rates: _Rates, chance: Array, n: Array, phase: Array, u: Array, v: Array) -> tuple[Array, ...]:
+    """One event of one lane: the new n and phase, the exit rate of the old state, and whether a level was missing."""
+    levels, p = n.shape
     phases_a = rates.moves.shape[0]
     real = n.astype(u.dtype)
     busy = jnp.cumsum(real[0] * rates.speeds)
