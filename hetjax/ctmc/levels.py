@@ -157,7 +157,7 @@ def expectation_points(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, j
     start = (levels.local[-1], columns[-1], jnp.zeros(points, jnp.int32), jnp.zeros(points, jnp.int32),
              smallest_rate(levels.local[-1]))
     steps = (*step_blocks(levels), columns[:-1])
-    (rates, collected, exponent, zeros, least), _ = lax.scan(step, start, steps, reverse=True)
+    (rates, collected, _, zeros, least), _ = lax.scan(step, start, steps, reverse=True)
     ends, unique = measure(close(rates, levels))
     sums = jnp.sum(ends[:, None] * collected, axis=0)
     values = sums[1:] / sums[:1]
