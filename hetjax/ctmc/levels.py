@@ -232,7 +232,7 @@ def _balance(levels: Levels, law: jax.Array, exponent: jax.Array) -> tuple[jax.A
     Where two phases of a level differ by more than the range, the smaller one is flushed. That is harmless unless it
     feeds levels that carry mass: then some state receives more than it sends.
     """
-    L, S = levels.local.shape[:2]
+    S = levels.local.shape[1]
     if S == 1:  # flow up = flow down holds by construction
         return jnp.zeros_like(law[0, 0]), jnp.zeros(law.shape[2:], bool)
     diagonal = jnp.eye(S, dtype=bool).reshape(1, S, S, *[1] * (law.ndim - 2))
