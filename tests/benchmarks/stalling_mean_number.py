@@ -17,8 +17,8 @@ gradients  the kernel's value with the derivatives in q, r, K and M, as a sweep 
 metrics    the kernel with all closed-form metrics.
 
 Then ``--sparse`` single points at m = 5, n = 2, K = M = 50: assembly of the sparse generator, scipy's direct solve,
-mean number; and the time to trace and to compile value with gradients. Figures: kernel's points per second, the ratios, and
-the largest relative difference between contenders (all must compute the same).
+mean number; and the time to trace and to compile value with gradients. Figures: kernel's points per second, the ratios,
+and the largest relative difference between contenders (all must compute the same).
 """
 
 import argparse
@@ -189,8 +189,8 @@ def main() -> None:
         report["sizes"].append(found)
         print(f"m={m} n={n}: kernel {found['kernel_points_per_second'] / 1e6:.1f} M points/s")
         for name, ratio in found["over_kernel_wall"].items():
-            print(f"    {name:10s} {ratio:8.2f} x the kernel's time"
-                  f" ({found['over_kernel_cpu'][name]:.2f} x in CPU time), difference {found['relative_difference'][name]:.1e}")
+            print(f"    {name:10s} {ratio:8.2f} x the kernel's time ({found['over_kernel_cpu'][name]:.2f} x CPU),"
+                  f" difference {found['relative_difference'][name]:.1e}")
     if "sparse" in options.only and report["sizes"]:
         first = report["sizes"][0]
         report["sparse"] = sparse(options.sparse, 1 / first["kernel_points_per_second"])
