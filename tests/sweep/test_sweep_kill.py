@@ -4,23 +4,21 @@ After each kill, every committed block must equal the uninterrupted store in eve
 committed block again; at the end the store equals the uninterrupted one bit for bit.
 """
 
-import os
+import multiprocessing
 import random
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
-from sweep_process import make_sweep
+from sweep_process import main, make_sweep
 
 from hetjax.sweep.run import RunOptions, run_sweep
 from hetjax.sweep.state import committed, store_status
 
-HERE = Path(__file__).parent
+PROCESSES = multiprocessing.get_context("forkserver")  # imports once; each run is a process of its own
+PROCESSES.set_forkserver_preload(["sweep_process"])
 ARRAYS = make_sweep().problem.arrays
 STEPS = ["init_before_rename", "init_after_rename", "before_metrics", "written:total", "flushed:d_total__d_y",
          "before_status", "written:status", "after_status", "after_log"]
@@ -45,13 +43,13 @@ class Victim:
 
     def __init__(self, folder, reference):
         self.path, self.trace = folder / "grid.zarr", folder / "trace"
-        self.reference, self.grid = reference[0], (2, 30, 1, 1)
+        self.reference, self.cache, self.grid = reference[0], reference[1].with_name("compiled"), (2, 30, 1, 1)
         self.done, self.lines, self.kills = set(), 0, 0
 
-    def start(self, *arguments):
-        environment = os.environ | {"PYTHONPATH": str(HERE), "JAX_PLATFORMS": "cpu"}
-        command = [sys.executable, str(HERE / "sweep_process.py"), str(self.path), str(self.trace), *arguments]
-        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def start(self, *kill_at):
+        process = PROCESSES.Process(target=main, args=(self.path, self.trace, self.cache, *kill_at))
+        process.start()
+        return process
 
     def begun(self):
         """The lines of the trace: every block whose commit began."""
@@ -59,9 +57,9 @@ class Victim:
 
     def ended(self, process):
         """Waits for the run's end, checks what it left, and returns its exit code."""
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode in (0, -signal.SIGKILL), errors.decode()
-        self.kills += process.returncode != 0
+        process.join(timeout=300)
+        assert process.exitcode in (0, -signal.SIGKILL)
+        self.kills += process.exitcode != 0
         trace = self.begun()
         begun = [tuple(map(int, line.split())) for line in trace[self.lines:]]
         self.lines = len(trace)
@@ -72,7 +70,7 @@ class Victim:
         self.done = done
         if self.path.exists():
             self.check_committed()
-        return process.returncode
+        return process.exitcode
 
     def check_committed(self):
         found = read(self.path)
@@ -94,7 +92,7 @@ def test_killed_at_every_step_of_the_protocol(reference, tmp_path):
     """One store, killed at each step in turn (the second time it is reached), then finished."""
     victim = Victim(tmp_path, reference)
     for step in STEPS:
-        assert victim.ended(victim.start(step, "1" if step.startswith("init") else "2")) == -signal.SIGKILL, step
+        assert victim.ended(victim.start(step, 1 if step.startswith("init") else 2)) == -signal.SIGKILL, step
         if step == "init_before_rename":
             assert not victim.path.exists() and len(list(tmp_path.glob("grid.zarr.tmp-*"))) == 1
     assert victim.ended(victim.start()) == 0
@@ -113,7 +111,7 @@ def kill_at_random(reference, folder, kills, seed):
         while code != 0:
             process = victim.start()
             if victim.kills + died < kills:
-                while process.poll() is None and len(victim.begun()) <= victim.lines:
+                while process.is_alive() and len(victim.begun()) <= victim.lines:
                     time.sleep(0.002)  # until it computes
                 time.sleep(chance.uniform(0, 0.15))
                 process.kill()
