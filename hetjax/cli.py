@@ -5,12 +5,13 @@ Errors are one line on stderr and an exit code. Only the commands that compute l
 
 import argparse
 import json
+import logging
 import os
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 import hetjax
 from hetjax.sweep.errors import SpecError, SweepError
@@ -24,6 +25,9 @@ EXIT_CODES = """exit codes:
   6   another run is writing to the store
   75  incomplete and resumable: interrupted (SIGINT, SIGTERM), or the status of an unfinished store
 """
+
+
+MAX_DEVICES = 1024
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,8 +56,15 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
+class _OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as everything else here does."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _OneLineParser(
         prog="hetjax", description="Queues with heterogeneous servers, swept over their parameters to disk.",
         epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"hetjax {hetjax.__version__}")
@@ -88,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     status = command("status", _status, "say how far a store is")
     status.add_argument("store", metavar="STORE")
     status.add_argument("--json", action="store_true", help="as JSON")
-    status.add_argument("--watch", nargs="?", const=2.0, type=float, metavar="SECONDS",
+    status.add_argument("--watch", nargs="?", const=2.0, type=_seconds, metavar="SECONDS",
                         help="repeat until the store is complete (every 2 s by default)")
 
     plot = command("plot", _plot, "draw figures of a store (those of its [plot] table, or the one described here)")
@@ -114,9 +125,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive whole number")
+    if not text.isascii() or not text.isdecimal() or not 1 <= float(text) < 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {2**31 - 1}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 86400")
     return value
 
 
@@ -126,6 +146,8 @@ def _start_jax(dtype: str, devices: int | None) -> None:
 
     if dtype == "float64":
         hetjax.enable_x64()
+    if devices is not None and devices > MAX_DEVICES:
+        raise SpecError(f"--devices {devices} is more than {MAX_DEVICES}; a CPU gains nothing beyond one a core")
     if "JAX_NUM_CPU_DEVICES" not in os.environ:
         try:
             jax.config.update("jax_num_cpu_devices", devices or len(os.sched_getaffinity(0)))
@@ -228,6 +250,7 @@ def _plot(options: argparse.Namespace) -> int:
         asked["sel"] = dict(_selection(text) for text in options.sel)
     from hetjax.plot import plot_all, plot_sweep
 
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # after a damaged chunk it talks of tasks left pending
     if asked or not table:
         files = plot_sweep(options.store, asked, options.out)
     else:

@@ -161,7 +161,7 @@ def _read(name: str, whole: str, part: str) -> float:
 
 
 def _index(name: str, values: np.ndarray, wanted: Any) -> int:
-    if isinstance(wanted, bool) or not isinstance(wanted, (int, float)):
+    if isinstance(wanted, bool) or not isinstance(wanted, (int, float)) or math.isnan(wanted):
         raise refuse(f"sel.{name}", wanted, "is no number")
     with np.errstate(invalid="ignore"):
         distance = np.where(values == wanted, 0.0, np.abs(values.astype(float) - float(wanted)))

@@ -1,14 +1,14 @@
 """``hetjax.Sweep``: a sweep described, planned and run from Python."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from hetjax.models.registry import Model
 from hetjax.sweep.errors import SpecError, show
-from hetjax.sweep.kernel import Kernel, check_results, choose_devices, default_inner_batch
+from hetjax.sweep.kernel import Kernel, check_results, choose_devices, choose_inner_batch
 from hetjax.sweep.plan import Plan, all_blocks, block_shape_for, make_plan, target_points
 from hetjax.sweep.problem import Problem, bind
 from hetjax.sweep.progress import Callback
@@ -44,15 +44,22 @@ class Sweep:
                  const: Mapping[str, float] | None = None, derived: Mapping[str, str] | None = None,
                  zip: Mapping[str, Sequence[str]] | None = None, dtype: str = "float64", title: str = "",
                  plot: Any = None, inner_batch: int | None = None, block_points: int | None = None) -> None:
+        for what, table in (("axes", axes), ("const", const or {}), ("derived", derived or {}), ("zip", zip or {})):
+            if not isinstance(table, Mapping):
+                raise SpecError(f"{what} = {show(table)} is no mapping; give one of names, like {what}={{'q': ...}}")
+        for what, names in (("metrics", metrics), ("grad", grad if grad is not None else ())):
+            if isinstance(names, str) or not isinstance(names, Iterable):
+                raise SpecError(f"{what} = {show(names)} is no list of names; write {what}=[...]")
         name = model.name if isinstance(model, Model) else model
         sweep: dict[str, Any] = {"model": name, "metrics": list(metrics), "dtype": dtype, "title": title}
         if grad is not None:
-            sweep["grad"] = {k: list(v) for k, v in grad.items()} if isinstance(grad, Mapping) else {"wrt": list(grad)}
+            asked = grad if isinstance(grad, Mapping) else {"wrt": grad}
+            sweep["grad"] = {key: _listed(names) for key, names in asked.items()}
         sweep |= {key: value for key, value in
-                  (("inner_batch", inner_batch), ("block_points", block_points)) if value is not None}
+                  (("inner_batch", _scalar(inner_batch)), ("block_points", _scalar(block_points))) if value is not None}
         raw = {"sweep": sweep, "axes": {name: _axis_table(name, value) for name, value in axes.items()},
                "const": {k: _scalar(v) for k, v in (const or {}).items()}, "derived": dict(derived or {}),
-               "zip": {k: list(v) for k, v in (zip or {}).items()}, "plot": plot or {}}
+               "zip": {k: _listed(v) for k, v in (zip or {}).items()}, "plot": plot or {}}
         self._set(bind(Spec.from_dict(raw), model if isinstance(model, Model) else None), None)
 
     def _set(self, problem: Problem, text: str | None) -> None:
@@ -116,7 +123,7 @@ class Sweep:
         if size > MEMORY_BYTES:
             raise SpecError(f"{problem.spec.points} points need {size / 1e9:.1f} GB; write them to disk: .run(path)")
         chosen = choose_devices(devices)
-        batch = inner_batch or problem.spec.inner_batch or default_inner_batch(problem, chosen[0].platform)
+        batch = choose_inner_batch(problem, inner_batch, chosen[0].platform)
         shape = block_shape_for(problem, target_points(problem, None))
         kernel = Kernel(problem, shape, batch, chosen)
         arrays = {name: np.empty(problem.spec.shape, np.uint8 if name == "status" else problem.spec.dtype)
@@ -134,6 +141,8 @@ def _axis_table(name: str, value: Any) -> Any:
     """One axis in the TOML form."""
     if isinstance(value, Mapping):
         return {key: _numbers(v) if key in AXIS_FORMS else v for key, v in value.items()}
+    if getattr(value, "ndim", 0) == 1:  # of numpy, JAX, pandas, xarray
+        value = np.asarray(value)
     if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
         raise SpecError(f"axis {name!r} = {show(value)} is no list of numbers; a single value belongs in const")
     return {"values": _numbers(value)}
@@ -147,4 +156,9 @@ def _numbers(values: Any) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if isinstance(value, np.generic) or getattr(value, "ndim", None) == 0 else value
+
+
+def _listed(value: Any) -> Any:
+    """A list of names as TOML would give it; anything else is left for the check of the specification to refuse."""
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else value

@@ -19,9 +19,10 @@ from jax.sharding import Mesh, PartitionSpec
 from hetjax.config import x64_enabled
 from hetjax.models.registry import Axis
 from hetjax.result import Status
-from hetjax.sweep.errors import SpecError, SweepError
+from hetjax.sweep.errors import SpecError, SweepError, show
 from hetjax.sweep.problem import Problem, Signature, gradient_name
 
+MAX_POINTS = 1 << 27  # of a block or a batch: a chunk of float64 is 1 GB then, and compressors end at 2 GB
 Results = dict[str, jax.Array]
 
 
@@ -30,6 +31,14 @@ def default_inner_batch(problem: Problem, platform: str) -> int:
     if platform == "cpu":
         return 128 if problem.gradients else 1024
     return 1 << 14 if problem.gradients else 1 << 17
+
+
+def choose_inner_batch(problem: Problem, asked: int | None, platform: str) -> int:
+    """The inner batch as asked for, else that of the specification, else the default; SpecError for a bad one."""
+    batch = problem.spec.inner_batch if asked is None else asked
+    batch = default_inner_batch(problem, platform) if batch is None else batch
+    check_size("inner_batch", batch)
+    return batch
 
 
 def require_precision(dtype: str) -> None:
@@ -44,9 +53,9 @@ def choose_devices(count: int | None = None) -> list[jax.Device]:
     devices = jax.local_devices()
     if count is None:
         return devices
-    if not 1 <= count <= len(devices):
-        raise SpecError(f"{count} devices were asked for, but this process has {len(devices)}; on a CPU their number is"
-                        " fixed when JAX starts (jax_num_cpu_devices)")
+    if not isinstance(count, int) or not 1 <= count <= len(devices):
+        raise SpecError(f"{show(count)} devices were asked for, but this process has {len(devices)}; on a CPU their"
+                        " number is fixed when JAX starts (jax_num_cpu_devices)")
     return devices[:count]
 
 
@@ -56,6 +65,12 @@ def vector_width(platform: str) -> int | None:
         return 512 if platform == "cpu" and " avx512f " in Path("/proc/cpuinfo").read_text() else None
     except OSError:
         return None
+
+
+def check_size(name: str, value: Any) -> None:
+    """Raises SpecError unless ``value`` points can be computed, and stored in one chunk, at a time."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_POINTS:
+        raise SpecError(f"{name} = {show(value)} must be a whole number in [1, {MAX_POINTS}]; give a smaller one")
 
 
 class Kernel:
@@ -76,9 +91,6 @@ class Kernel:
         self._compiled: dict[Signature, Callable[..., Results]] = {}
         with np.errstate(over="ignore"):
             self._axes = {a.name: np.asarray(a.values, problem.spec.dtype) for a in problem.spec.axes}
-        for axis in problem.spec.axes:
-            if np.any(np.isinf(self._axes[axis.name]) != np.isinf(axis.values)):
-                raise SpecError(f"[axes] {axis.name} has a value beyond the range of {problem.spec.dtype}")
         self._shapes = {} if problem.shapes == "static" else {
             name: v.astype(np.int32) for name, v in problem.signatures.items()}
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from hetjax.sweep.errors import SpecError
-from hetjax.sweep.kernel import Kernel, choose_devices, default_inner_batch, require_precision
+from hetjax.sweep.kernel import Kernel, check_size, choose_devices, choose_inner_batch, require_precision
 from hetjax.sweep.problem import Problem
 from hetjax.sweep.state import Block, block_grid
 
@@ -66,7 +66,9 @@ class Layout:
 def lay_out(problem: Problem, inner_batch: int, devices: Sequence[jax.Device],
             block_points: int | None = None) -> Layout:
     """Chooses the block shape: as ``block_points`` says, else from the measured speed of the kernel."""
-    wanted = block_points or problem.spec.block_points
+    wanted = block_points if block_points is not None else problem.spec.block_points
+    if wanted is not None:
+        check_size("block_points", wanted)
     if wanted is None and problem.spec.points > NO_CALIBRATION:
         speed = measure_speed(problem, inner_batch, devices)
         layout = Layout(block_shape_for(problem, target_points(problem, speed)), speed)
@@ -153,7 +155,7 @@ def make_plan(problem: Problem, devices: int | None = None, block_points: int | 
     require_precision(problem.spec.dtype)
     chosen = choose_devices(devices)
     platform = chosen[0].platform
-    batch = inner_batch or problem.spec.inner_batch or default_inner_batch(problem, platform)
+    batch = choose_inner_batch(problem, inner_batch, platform)
     layout = lay_out(problem, batch, chosen, block_points)
     speed, speeds = layout.points_per_second, {}
     if calibrate:

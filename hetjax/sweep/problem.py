@@ -161,6 +161,7 @@ def bind(spec: Spec, model: Model | None = None) -> Problem:
                 axis.check(const[axis.name])
             except ValueError as error:
                 raise SpecError(f"[const] {error}") from None
+    _check_range(spec, const)
     _check_used(spec, model)
     _check_gradients(spec, model)
     shape_dims, signatures = _signatures(spec, model, const)
@@ -181,6 +182,17 @@ def _check_metrics(spec: Spec, model: Model) -> None:
             raise SpecError(f"[sweep] grad of = {name!r} is not among the metrics{nearest(name, spec.metrics)}")
         if not model.metric(name).differentiable:
             raise SpecError(f"[sweep] grad of = {name!r} has no derivatives; leave it out of grad")
+
+
+def _check_range(spec: Spec, const: Mapping[str, int | float]) -> None:
+    given = {f"[axes] {axis.name}": axis.values for axis in spec.axes}
+    given |= {f"[const] {name}": np.asarray(value) for name, value in const.items()}
+    for name, values in given.items():
+        with np.errstate(over="ignore"):
+            beyond = values[np.isinf(values.astype(spec.dtype)) != np.isinf(values)]
+        if beyond.size:
+            raise SpecError(f"{name} = {beyond[0]:g} is beyond the range of {spec.dtype}; use dtype = 'float64' or a"
+                            " value nearer to 0")
 
 
 def _check_used(spec: Spec, model: Model) -> None:

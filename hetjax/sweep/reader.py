@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,10 @@ import zarr
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from hetjax.sweep.errors import IncompleteSweepError
+from hetjax.sweep.errors import IncompleteSweepError, SweepError
 from hetjax.sweep.metadata import axis_attributes, result_attributes, root_attributes, status_attributes
 from hetjax.sweep.problem import Problem
-from hetjax.sweep.state import FLAGS, block_grid, committed, grid_shape, read_attributes, read_log, total
+from hetjax.sweep.state import FLAGS, block_grid, chunks, committed, grid_shape, read_attributes, read_log, total
 
 VALUE_CODES = (FLAGS.index("ok"), FLAGS.index("grad_nonfinite"))  # points whose metrics are right
 SLOPE_CODES = (FLAGS.index("ok"),)  # points whose derivatives are right too
@@ -23,18 +23,25 @@ SLOPE_CODES = (FLAGS.index("ok"),)  # points whose derivatives are right too
 class _LazyArray(BackendArray):
     """Reads from disk what is indexed; values whose status is not in ``keep`` become NaN (``keep=None``: none)."""
 
-    def __init__(self, array: Any, status: Any, keep: tuple[int, ...] | None) -> None:
-        self.array, self.status, self.keep = array, status, keep
+    def __init__(self, path: str, array: Any, status: Any, keep: tuple[int, ...] | None) -> None:
+        self.path, self.array, self.status, self.keep = path, array, status, keep
         self.shape, self.dtype = array.shape, array.dtype
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
 
     def _read(self, key: tuple[Any, ...]) -> Any:
-        values = self.array.oindex[key]
-        if self.keep is None:
-            return values
-        return _masked(values, self.status.oindex[key], self.keep)
+        try:
+            values = self.array.oindex[key]
+            return values if self.keep is None else _masked(values, self.status.oindex[key], self.keep)
+        except (OSError, RuntimeError, ValueError) as error:  # of the decompressor or the checksum
+            raise damaged(self.path, f"a chunk of {self.array.name.strip('/')!r} cannot be read", error) from None
+
+
+def damaged(path: str | os.PathLike[str], what: str, error: Exception | None = None) -> SweepError:
+    """The error for a store whose files were cut, emptied or lost."""
+    reason = f" ({' '.join(str(error).split())[:100]})" if error else ""
+    return SweepError(f"{path} is damaged: {what}{reason}; repair it with: hetjax run SPEC --out {path} --resume auto")
 
 
 def _masked(values: np.ndarray, status: np.ndarray, keep: tuple[int, ...]) -> np.ndarray:
@@ -63,30 +70,55 @@ def open_sweep(path: str | os.PathLike[str], *, mask: bool = True, allow_incompl
     """
     attributes = read_attributes(path)
     grid = block_grid(grid_shape(attributes), attributes["block_shape"])
-    done = len(committed(path, grid))
-    if done < math.prod(grid) and not allow_incomplete:
-        raise IncompleteSweepError(f"{path} has {done} of {math.prod(grid)} blocks; finish it with --resume auto, or"
-                                   " read it with allow_incomplete=True")
-    group = zarr.open_group(os.fspath(path), mode="r", zarr_format=3)
     spec = attributes["spec"]
-    status = group["status"]
+    results = (*spec["metrics"], *gradient_arrays(spec))
+    done = committed(path, grid)
+    if len(done) < math.prod(grid) and not allow_incomplete:
+        raise IncompleteSweepError(f"{path} has {len(done)} of {math.prod(grid)} blocks; finish it with --resume auto,"
+                                   " or read it with allow_incomplete=True")
+    for name in results:
+        if lost := done - chunks(path, name, grid):  # zarr would read them as NaN
+            raise damaged(path, f"block {min(lost)} of {name!r} is missing")
+    arrays = _open_arrays(path, (*spec["axes"], *results, "status"))
+    status = arrays["status"]
     coordinates = {}
-    for name in spec["axes"]:
-        array: Any = group[name]
-        coordinates[name] = xarray.Variable(array.metadata.dimension_names, array[:], dict(array.attrs))
+    for name, about in spec["axes"].items():
+        array = arrays[name]
+        values = _axis_values(path, array, about["values"])
+        coordinates[name] = xarray.Variable(array.metadata.dimension_names, values, dict(array.attrs))
     variables = {}
-    for name in (*spec["metrics"], *gradient_arrays(spec), "status"):
-        array = group[name]
+    for name in (*results, "status"):
+        array = arrays[name]
         about = dict(array.attrs)
         keep = _kept(about) if mask and name != "status" else None
-        lazy = indexing.LazilyIndexedArray(_LazyArray(array, status, keep))
+        lazy = indexing.LazilyIndexedArray(_LazyArray(os.fspath(path), array, status, keep))
         variables[name] = xarray.Variable(spec["dims_order"], lazy, _typed_flags(about))
-    counts = total(read_log(path).values()) if done == math.prod(grid) else {}
+    counts = total(read_log(path).values()) if len(done) == math.prod(grid) else {}
     about = {"Conventions": attributes["Conventions"], "title": attributes["title"], "model": spec["model"],
              "spec_hash": attributes["spec_hash"], "created": attributes["created"]}
     if counts:
         about["points_by_flag"] = ", ".join(f"{flag}: {count}" for flag, count in counts.items())
     return xarray.Dataset(variables, coordinates, about)
+
+
+def _open_arrays(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, Any]:
+    try:
+        group = zarr.open_group(os.fspath(path), mode="r", zarr_format=3)
+        return {name: group[name] for name in names}
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise damaged(path, "its arrays cannot be opened", error) from None
+
+
+def _axis_values(path: str | os.PathLike[str], array: Any, exact: Sequence[int | str]) -> np.ndarray:
+    """The coordinate, as stored; it must equal the values of the specification."""
+    expected = np.array([v if isinstance(v, int) else float.fromhex(v) for v in exact])
+    try:
+        found = array[:]
+    except (OSError, RuntimeError, ValueError):
+        found = None
+    if not np.array_equal(expected, found):
+        raise damaged(path, f"the coordinate {array.name.strip('/')!r} is not that of its specification")
+    return expected
 
 
 def to_dataset(problem: Problem, arrays: Mapping[str, np.ndarray], mask: bool) -> xarray.Dataset:

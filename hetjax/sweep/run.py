@@ -19,13 +19,13 @@ import jax
 
 from hetjax.sweep.durable import probe_writable
 from hetjax.sweep.errors import SpecError, SweepInterrupted
-from hetjax.sweep.kernel import Kernel, Results, check_results, choose_devices, default_inner_batch, require_precision
+from hetjax.sweep.kernel import Kernel, Results, check_results, choose_devices, choose_inner_batch, require_precision
 from hetjax.sweep.lock import exclusive
 from hetjax.sweep.plan import all_blocks, lay_out
 from hetjax.sweep.problem import Problem
 from hetjax.sweep.progress import Callback, Progress
 from hetjax.sweep.provenance import drift, run_record
-from hetjax.sweep.state import Block, block_size, flagged, read_log, sidecar, total
+from hetjax.sweep.state import Block, block_size, flagged, read_attributes, read_log, sidecar, total
 from hetjax.sweep.store import StepHook, SweepStore, disk_error, no_hook, remove_leftovers, remove_store
 
 POLL_SECONDS = 0.0005  # how often a waiting run looks for a finished block or a signal
@@ -79,12 +79,15 @@ def run_sweep(problem: Problem, path: str | os.PathLike[str], options: RunOption
     resumable), SweepError (disk full and the like); every one leaves a store that can be resumed.
     """
     options = options or RunOptions()
+    _check_options(path, options)
     require_precision(problem.spec.dtype)
     devices = choose_devices(options.devices)
     target = Path(os.path.abspath(path))
     run_id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
     if target.exists() and not options.overwrite and options.resume is None:
         raise SpecError(f"{path} exists; continue it with --resume auto, or replace it with --overwrite")
+    if target.exists():
+        read_attributes(path)  # refuses what is no store before anything is written beside it
     if not target.exists() and options.resume == "must":
         raise SpecError(f"{path} does not exist, so there is nothing to resume; start with --resume auto")
     try:
@@ -95,6 +98,13 @@ def run_sweep(problem: Problem, path: str | os.PathLike[str], options: RunOption
             return _Run(problem, target, options, devices, run_id, stop).run()
     except OSError as error:
         raise disk_error(error, path) from error
+
+
+def _check_options(path: str | os.PathLike[str], options: RunOptions) -> None:
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in str(path):
+        raise SpecError(f"the store's path = {path!r} is no file name; give one like 'results.zarr'")
+    if options.resume not in (None, "auto", "must"):
+        raise SpecError(f"resume = {options.resume!r} is unknown; choose from None, 'auto', 'must'")
 
 
 class _Run:
@@ -115,7 +125,7 @@ class _Run:
             progress = Progress(self.options.progress, spec.points, total_blocks, total(counts.values()),
                                 restored_points, len(good))
             for block in damaged:
-                progress.note(f"block {block} has a missing or empty chunk and is computed again")
+                progress.note(f"block {block} has a missing or damaged chunk and is computed again")
             kernel = Kernel(self.problem, store.block_shape, store.inner_batch, self.devices)
             try:
                 self._compute(store, kernel, progress, good)
@@ -152,7 +162,7 @@ class _Run:
             if not store.attributes["complete"] or len(store.done()) < math.prod(store.grid):
                 store.update_attributes(runs=[*store.attributes["runs"], record], complete=False)
         else:
-            batch = options.inner_batch or problem.spec.inner_batch or default_inner_batch(problem, record["platform"])
+            batch = choose_inner_batch(problem, options.inner_batch, record["platform"])
             layout = lay_out(problem, batch, self.devices, options.block_points)
             store = SweepStore.create(self.path, problem, layout.block_shape, batch, record, options.on_step)
         if options.spec_text is not None:

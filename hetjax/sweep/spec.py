@@ -5,9 +5,11 @@ dimensions: one for each axis, but one for all members of a ``[zip]`` group. Int
 """
 
 import json
+import keyword
 import math
 import os
 import tomllib
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
@@ -23,6 +25,7 @@ TABLES = ("sweep", "axes", "zip", "derived", "const", "plot")
 SWEEP_KEYS = ("model", "version", "title", "metrics", "grad", "dtype", "inner_batch", "block_points")
 AXIS_FORMS = ("linspace", "geom", "values", "range")
 MAX_AXIS = 10_000_000
+MAX_NAME = 64  # characters: names become files and labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,11 +148,11 @@ def parse_spec(text: str, source: str = "spec") -> Spec:
     """Checks the text of a TOML specification; ``source`` begins every message."""
     try:
         return Spec.from_dict(tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        reason = str(error).replace("\n", " ") if isinstance(error, tomllib.TOMLDecodeError) else "too deeply nested"
-        raise SpecError(f"{source}: not valid TOML: {reason}") from None
     except SpecError as error:
         raise SpecError(f"{source}: {error}") from None
+    except (ValueError, RecursionError) as error:  # ValueError: also a whole number of thousands of digits
+        reason = " ".join(str(error).split(";")[0].split()) if isinstance(error, ValueError) else "too deeply nested"
+        raise SpecError(f"{source}: not valid TOML: {reason}") from None
 
 
 def _only(table: Mapping[str, Any], known: Sequence[str], what: str) -> None:
@@ -160,7 +163,10 @@ def _only(table: Mapping[str, Any], known: Sequence[str], what: str) -> None:
 
 def _identifier(name: Any, what: str) -> str:
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
-        raise SpecError(f"{name!r} is no {what}: use letters, digits and _, beginning with a letter")
+        raise SpecError(f"{show(name)} is no {what}: use letters, digits and _, beginning with a letter")
+    if keyword.iskeyword(name) or unicodedata.normalize("NFKC", name) != name or len(name) > MAX_NAME:
+        raise SpecError(f"{show(name)} cannot be a {what}: it is a word of Python, a letter with a double in Unicode or"
+                        f" longer than {MAX_NAME}; rename it")
     if name in CONSTANTS or name in FUNCTIONS or name == "status" or name.startswith("d_"):
         raise SpecError(f"{name!r} cannot be a {what}, it has a meaning of its own; rename it")
     return name
@@ -205,6 +211,8 @@ def _axis_values(form: str, given: Any, key: str) -> np.ndarray:
     _length(count, key)
     if not (math.isfinite(first) and math.isfinite(last)) or first == last:
         raise SpecError(f"{key} = {show(given)} needs two different finite ends; use values = [...] for infinity")
+    if not math.isfinite(last - first):
+        raise SpecError(f"{key} = {show(given)} spans more than float64 can hold; give nearer ends")
     if form == "linspace":
         return np.linspace(first, last, count)
     if first <= 0 or last <= 0:

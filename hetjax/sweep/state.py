@@ -21,6 +21,8 @@ FORMAT = 1
 FLAGS = ("pending", "ok", "masked", "unstable", "not_converged", "nonfinite", "grad_nonfinite", "error",
          "out_of_domain")  # by code; test_store compares them with hetjax.result.Status
 CLEAN = ("ok", "masked")
+ATTRIBUTES = ("spec", "spec_hash", "block_shape", "inner_batch", "runs", "created", "complete", "plot", "title",
+              "Conventions")
 Block = tuple[int, ...]
 
 
@@ -42,6 +44,14 @@ def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise SweepError(f"{path} is no sweep store ({type(error).__name__} reading its zarr.json)") from None
     if version != FORMAT:
         raise SweepError(f"{path} has store format {version}, not {FORMAT}; read it with the hetjax that wrote it")
+    try:
+        math.prod(block_grid(grid_shape(attributes), attributes["block_shape"]))
+        missing = [key for key in ATTRIBUTES if key not in attributes]
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError):
+        missing = ["spec"]
+    if missing:
+        raise SweepError(f"{path}: the attribute {missing[0]!r} of its zarr.json is damaged; restore that file, or"
+                         " delete the store and compute it again")
     return attributes
 
 
@@ -63,14 +73,19 @@ def block_size(block: Block, shape: Sequence[int], block_shape: Sequence[int]) -
 
 def committed(path: str | os.PathLike[str], grid: Sequence[int]) -> set[Block]:
     """The blocks whose status chunk exists."""
-    return set(_chunks(Path(path) / "status" / "c", tuple(grid)))
+    return chunks(path, "status", grid)
+
+
+def chunks(path: str | os.PathLike[str], array: str, grid: Sequence[int]) -> set[Block]:
+    """The blocks whose chunk of ``array`` exists."""
+    return set(_chunks(Path(path) / array / "c", tuple(grid)))
 
 
 def _chunks(folder: Path, grid: tuple[int, ...], prefix: Block = ()) -> Iterator[Block]:
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     for name in names:
         if not name.isdecimal() or int(name) >= grid[len(prefix)]:
@@ -93,8 +108,9 @@ def read_log(path: str | os.PathLike[str]) -> dict[Block, dict[str, int]]:
         for line in file.read_text(errors="replace").splitlines():
             try:
                 entry = json.loads(line)
-                block, counts, time = tuple(entry["block"]), dict(entry["counts"]), float(entry["time"])
-            except (ValueError, KeyError, TypeError):
+                block, time = tuple(map(int, entry["block"])), float(entry["time"])
+                counts = {flag: int(count) for flag, count in dict(entry["counts"]).items()}
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue  # a line that a kill cut short
             if block not in found or time >= found[block][0]:
                 found[block] = time, counts

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
@@ -45,8 +46,13 @@ class SweepStore:
         self.inner_batch: int = attributes["inner_batch"]
         self.grid = block_grid(problem.spec.shape, self.block_shape)
         with zarr.config.set({"array.write_empty_chunks": True}):  # an all-NaN chunk is a result, not an absence
-            group = zarr.open_group(str(path), mode="r+", zarr_format=3)
-            self._arrays: dict[str, Any] = {name: group[name] for name in (*problem.arrays, "status")}
+            try:
+                group = zarr.open_group(str(path), mode="r+", zarr_format=3)
+                self._arrays: dict[str, Any] = {name: group[name] for name in (*problem.arrays, "status")}
+                self._coordinates: dict[str, Any] = {axis.name: group[axis.name] for axis in problem.spec.axes}
+            except (KeyError, TypeError, ValueError) as error:
+                raise SweepError(f"{path}: its arrays cannot be opened ({_line(error)}); restore them, or"
+                                 " compute the sweep again with --overwrite") from None
         self._writers = ThreadPoolExecutor(2, "hetjax-writer")
 
     @staticmethod
@@ -86,8 +92,16 @@ class SweepStore:
         return committed(self.path, self.grid)
 
     def clean_and_verify(self) -> tuple[set[Block], list[Block]]:
-        """(good blocks, damaged blocks, now uncommitted): removes partial files, looks for missing or empty chunks."""
+        """(good blocks, damaged blocks, now uncommitted): removes partial files, checks every chunk and coordinate."""
         remove_partials([self.path])
+        for name, array in self._coordinates.items():
+            try:
+                same = np.array_equal(array[:], self.problem.spec.axis(name).values)
+            except (OSError, RuntimeError, ValueError):  # of the decompressor
+                same = False
+            if not same:
+                array[:] = self.problem.spec.axis(name).values
+                sync_tree(self.path / name)
         good = self.done()
         bad = [block for block in sorted(good) if not all(self._intact(name, block) for name in self._arrays)]
         for block in bad:
@@ -95,10 +109,12 @@ class SweepStore:
         return good - set(bad), bad
 
     def _intact(self, name: str, block: Block) -> bool:
+        """True if the chunk's file is there and its last four bytes are the checksum of the others."""
         try:
-            return self.chunk(name, block).stat().st_size > 0
-        except FileNotFoundError:
+            data = self.chunk(name, block).read_bytes()
+        except (FileNotFoundError, IsADirectoryError):
             return False
+        return len(data) > 4 and google_crc32c.value(data[:-4]) == int.from_bytes(data[-4:], "little")
 
     def chunk(self, name: str, block: Block) -> Path:
         """The file of one chunk."""
@@ -107,7 +123,10 @@ class SweepStore:
     def uncommit(self, block: Block) -> None:
         """Takes the commit record of ``block`` away, durably."""
         chunk = self.chunk("status", block)
-        chunk.unlink()
+        if chunk.is_dir():
+            chunk.rmdir()
+        else:
+            chunk.unlink()
         sync_file(chunk.parent)
 
     def count(self, block: Block) -> dict[str, int]:
@@ -147,6 +166,10 @@ class SweepStore:
         metadata = json.loads(file.read_text())
         metadata["attributes"] |= changes
         write_durably(file, json.dumps(metadata))
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:100]
 
 
 def count_flags(status: np.ndarray) -> dict[str, int]:
