@@ -11,6 +11,7 @@ equation), ``recursion`` and ``fixed_point`` (its equilibrium), ``newton`` (the 
 from hetjax.models.supermarket.fixed_point import FixedPoint, fixed_point, level_count
 from hetjax.models.supermarket.generator import SmallSystem, generator
 from hetjax.models.supermarket.mean_field import drift
+from hetjax.models.supermarket.model import MODEL, evaluate
 from hetjax.models.supermarket.newton import newton_fixed_point
 from hetjax.models.supermarket.params import Params, status
 from hetjax.models.supermarket.policies import (
@@ -31,7 +32,8 @@ from hetjax.models.supermarket.refined import Refined, refined
 from hetjax.models.supermarket.response_time import TimeLaw, response_time, waiting_time
 from hetjax.models.supermarket.simulate import Simulated, simulate
 
-__all__ = ["JOIN_IDLE_QUEUE", "SHORTEST_OF_D", "FixedPoint", "Params", "Policy", "PublishedFixedPoint", "Refined",
-           "Simulated", "SmallSystem", "TimeLaw", "drift", "fixed_point", "generator", "level_count",
-           "lipschitz_constant", "newton_fixed_point", "one_plus_beta", "published_fixed_point", "published_ode",
-           "published_roots", "refined", "response_time", "simulate", "status", "waiting_time", "without_replacement"]
+__all__ = ["JOIN_IDLE_QUEUE", "MODEL", "SHORTEST_OF_D", "FixedPoint", "Params", "Policy", "PublishedFixedPoint",
+           "Refined", "Simulated", "SmallSystem", "TimeLaw", "drift", "evaluate", "fixed_point", "generator",
+           "level_count", "lipschitz_constant", "newton_fixed_point", "one_plus_beta", "published_fixed_point",
+           "published_ode", "published_roots", "refined", "response_time", "simulate", "status", "waiting_time",
+           "without_replacement"]

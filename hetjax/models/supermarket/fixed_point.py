@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from hetjax.models.supermarket.mean_field import drift
-from hetjax.models.supermarket.params import Params, status
+from hetjax.models.supermarket.params import Params, legal_or_harmless
 from hetjax.models.supermarket.recursion import NEWTON_STEPS, first_level, next_level, system
 from hetjax.processes.checks import concrete
 from hetjax.result import Solution, Status
@@ -119,8 +119,7 @@ def fixed_point(params: Params, levels: int | None = None, newton_steps: int = N
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _fixed_point(params: Params, levels: int, newton_steps: int) -> Solution:
-    code = status(params)
-    sound = _where_legal(params, code)
+    sound, code = legal_or_harmless(params)
     value, converged = _solve(sound, levels, newton_steps)
     residual = jnp.max(jnp.abs(drift(sound, lax.stop_gradient(value.at_least)))) / sound.arrival_rate
     enough = value.neglected <= 64 * jnp.finfo(params.T.dtype).eps * value.mean_queue_length
@@ -130,17 +129,6 @@ def _fixed_point(params: Params, levels: int, newton_steps: int) -> Solution:
     legal = code == int(Status.OK)
     value = jax.tree.map(lambda x: jnp.where(legal, x, jnp.nan), value)
     return Solution(value, final, lax.stop_gradient(jnp.where(legal, residual, jnp.nan)), levels)
-
-
-def _where_legal(params: Params, code: Array) -> Params:
-    """The parameters, or half a load of exponential service where they are illegal, so that no NaN meets a gradient."""
-    legal = code == int(Status.OK)
-    unit = jnp.zeros_like(params.alpha).at[0].set(1)
-    harmless = (jnp.asarray(0.5, params.T.dtype), jnp.asarray(2.0, params.T.dtype), unit, -jnp.eye(
-        params.phases, dtype=params.T.dtype))
-    leaves = (params.arrival_rate, params.d, params.alpha, params.T)
-    chosen = [jnp.where(legal, x, y) for x, y in zip(leaves, harmless, strict=True)]
-    return jax.tree.unflatten(jax.tree.structure(params), chosen)
 
 
 def _solve(params: Params, levels: int, newton_steps: int) -> tuple[FixedPoint, Array]:

@@ -43,15 +43,15 @@ def generator(params: Params, N: int, levels: int, policy: Policy = SHORTEST_OF_
     """
     p = params.phases
     require(N >= 1 and levels >= 1, "N, levels", f"{N}, {levels}", "at least 1")
-    cells = [None, *((k, i) for k in range(1, levels + 1) for i in range(p))]
+    cells = [(0, 0), *((k, i) for k in range(1, levels + 1) for i in range(p))]
     states = list(itertools.combinations_with_replacement(range(len(cells)), N))
     require(len(states) <= 20_000, "N, levels", f"{N}, {levels} with {len(states)} states", "fewer than 20,000 states")
     number = {state: at for at, state in enumerate(states)}
     counts = np.zeros((len(states), levels, p))
     for at, state in enumerate(states):
-        for cell in state:
-            if cell:
-                k, i = cells[cell]  # type: ignore[misc]
+        for c in state:
+            if c:
+                k, i = cells[c]
                 counts[at, k - 1, i] += 1
 
     def after(state: tuple[int, ...], old: int, new: int) -> int:
@@ -68,9 +68,9 @@ def generator(params: Params, N: int, levels: int, policy: Policy = SHORTEST_OF_
     joins = N * params.arrival_rate * (ends[:, :-1] - ends[:, 1:])  # (n, levels): to a queue of k = 0..levels-1
     rows: dict[str, list[tuple[int, ...]]] = {"join": [], "start": [], "move": [], "done": []}
     for at, state in enumerate(states):
-        lengths = Counter(cells[c][0] if c else 0 for c in state)  # type: ignore[index]
+        lengths = Counter(cells[c][0] for c in state)
         for c, many in Counter(state).items():
-            k, i = cells[c] or (0, 0)
+            k, i = cells[c]
             share = (many, lengths[k])
             if k == 0:
                 rows["start"] += [(at, after(state, c, cell(1, j)), 0, j, *share) for j in range(p)]

@@ -136,3 +136,16 @@ def status(params: Params) -> jax.Array:
     legal = legal & (rate > 0) & jnp.isfinite(rate) & PH(params.alpha, params.T).is_valid()
     code = jnp.where(params.rho < 1, int(Status.OK), int(Status.UNSTABLE))
     return jnp.where(legal, code, int(Status.OUT_OF_DOMAIN)).astype(jnp.uint8)
+
+
+def legal_or_harmless(params: Params) -> tuple[Params, jax.Array]:
+    """The parameters with illegal ones replaced by half a load, so that no NaN meets a gradient, and their status."""
+    code = status(params)
+    legal = code == int(Status.OK)
+    dtype = params.T.dtype
+    unit = jnp.zeros_like(params.alpha).at[0].set(1)
+    half, two = jnp.asarray(0.5, dtype), jnp.asarray(2, dtype)
+    harmless = (half, two, unit, -jnp.eye(params.phases, dtype=dtype))
+    leaves = (params.arrival_rate, params.d, params.alpha, params.T)
+    chosen = [jnp.where(legal, x, y) for x, y in zip(leaves, harmless, strict=True)]
+    return jax.tree.unflatten(jax.tree.structure(params), chosen), code
