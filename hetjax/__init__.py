@@ -32,10 +32,12 @@ _LAZY = {  # public name -> module[:attribute]
     "open_sweep": "hetjax.sweep:open_sweep",
     "overflow": "hetjax.models.overflow",
     "plot": "hetjax.plot",
+    "processes": "hetjax.processes",
     "raise_if_failed": "hetjax.result:raise_if_failed",
     "register": "hetjax.models.registry:register",
     "result": "hetjax.result",
     "stalling": "hetjax.models.stalling",
+    "supermarket": "hetjax.models.supermarket",
     "sweep": "hetjax.sweep",
 }
 __all__ = ["__version__", *_LAZY]

@@ -131,6 +131,7 @@ _BUILTIN: dict[str, str] = {  # name -> module:attribute, imported when asked fo
     "overflow_general": "hetjax.models.overflow:GENERAL_MODEL",
     "stalling": "hetjax.models.stalling:MODEL",
     "stalling_buffer": "hetjax.models.stalling.buffer:MODEL",
+    "supermarket": "hetjax.models.supermarket:MODEL",
 }
 _SHORT = reprlib.Repr(maxstring=60, maxother=60)
 _REGISTERED: dict[str, Model] = {}
