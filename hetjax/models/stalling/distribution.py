@@ -27,7 +27,13 @@ import jax.numpy as jnp
 from hetjax.models.stalling.excursions import passages
 from hetjax.models.stalling.paper_objects import buffer_length, waiting_places
 from hetjax.models.stalling.params import Params, point_status
-from hetjax.models.stalling.phase_laws import distribution_at_full_buffer, first_passage_up, product, starting_law
+from hetjax.models.stalling.phase_laws import (
+    distribution_at_full_buffer,
+    first_passage_up,
+    product,
+    starting_law,
+    whole_numbers,
+)
 from hetjax.models.stalling.weights import weigh
 from hetjax.numerics.counting import Count
 from hetjax.result import Status
@@ -60,7 +66,7 @@ def phase_shares(q: jax.Array, r: jax.Array, K: jax.Array, m: Count, n: Count) -
     to_full = passages(q, r, K, m.value, n.value, max_m=m.bound, max_n=n.bound)
     top = distribution_at_full_buffer(to_full.top, up, down, slow, n.value)
     bottom = product(top, to_full.bottom, n.value)
-    busy = jnp.arange(1, n.bound + 1)
+    busy = 1 + whole_numbers(n.bound, n.value)
     entered = jnp.where(busy <= n.value, top[:-1] / busy.astype(q.dtype), 0).sum()
     return PhaseShares(bottom[0], bottom[1:].sum(), up * r * entered)
 

@@ -24,7 +24,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hetjax.models.stalling.phase_laws import first_passage_up, geometric_compound, product, starting_law
+from hetjax.models.stalling.phase_laws import (
+    first_passage_up,
+    geometric_compound,
+    product,
+    starting_law,
+    whole_numbers,
+)
 from hetjax.numerics.logarithm import log
 
 DIGITS = 24  # binary digits of K, for K up to 1e7
@@ -55,7 +61,7 @@ def fast_levels(up: jax.Array, slow: jax.Array, m: Any, n: Any, size: int, max_m
         new = Passages(product(state.bottom, top, n), top)
         return (jax.tree.map(partial(jnp.where, level < m), new, state) if masked else new), None
 
-    return jax.lax.scan(climb, Passages(start, start), jnp.arange(max_m if masked else m))[0]
+    return jax.lax.scan(climb, Passages(start, start), whole_numbers(max_m if masked else m, m))[0]
 
 
 def _ruin(q: jax.Array, power: jax.Array, terms: jax.Array) -> _Ruin:

@@ -26,9 +26,14 @@ import jax.numpy as jnp
 UNROLLED = 4  # loops over up to so many phases are written out
 
 
+def whole_numbers(stop: int, like: Any) -> jax.Array:
+    """0 .. ``stop`` - 1 in the integer type of ``like``, a count that may be traced."""
+    return jnp.arange(stop, dtype=jnp.result_type(like))
+
+
 def starting_law(n: Any, size: int, dtype: Any) -> jax.Array:
     """The law of no time at all: phase n surely."""
-    return (jnp.arange(size) == n).astype(dtype)
+    return (whole_numbers(size, n) == n).astype(dtype)
 
 
 def _thin(row: jax.Array, k: jax.Array) -> jax.Array:
@@ -56,7 +61,7 @@ def over_rows(step: Callable[[Any, jax.Array, jax.Array], tuple[Any, Any]], carr
             thinner = jnp.where(k <= n, thinner, row)
         return (thinner, new), out
 
-    (_, carry), out = jax.lax.scan(body, (law, carry), jnp.arange(size), reverse=True, unroll=size <= UNROLLED)
+    (_, carry), out = jax.lax.scan(body, (law, carry), whole_numbers(size, n), reverse=True, unroll=size <= UNROLLED)
     return carry, out
 
 
@@ -81,7 +86,7 @@ def geometric_compound(start: jax.Array, law: jax.Array, again: jax.Array, stop:
     y = stop start (I - again F)^-1 by back substitution from phase n. The pivot 1 - again F[k, k] is formed as
     stop + again sum_{i<k} F[k, i]; at phase 0, where it is ``stop`` itself, it cancels. ``stop`` may underflow to 0.
     """
-    below = jnp.arange(law.shape[0])
+    below = whole_numbers(law.shape[0], n)
 
     def step(carry: jax.Array, k: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
         into = start[k] + again * carry[k]
@@ -98,7 +103,7 @@ def first_passage_up(law: jax.Array, up: jax.Array, down: jax.Array, slow: jax.A
     ``law`` is that of the level below, ``slow`` the rate of one slow server:
     G_l = up (up + Delta + down (I - G_{l-1}))^-1. With down = 0 it is the law of an exponential time of rate ``up``.
     """
-    below = jnp.arange(law.shape[0])
+    below = whole_numbers(law.shape[0], n)
 
     def step(carry: tuple[jax.Array, jax.Array], k: jax.Array, row: jax.Array,
              ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
@@ -120,7 +125,7 @@ def distribution_at_full_buffer(law: jax.Array, up: jax.Array, down: jax.Array, 
     k >= j comes back below j. Equating them gives pi_{j-1} from pi_j..pi_n. The entries span up to 4000 decades:
     powers of two are divided out on the way, and entries that leave the range are flushed to 0.
     """
-    below = jnp.arange(law.shape[0])
+    below = whole_numbers(law.shape[0], n)
     half = float(jnp.finfo(law.dtype).maxexp // 2)
     limit, shrink = jnp.asarray(2.0**half, law.dtype), jnp.asarray(2.0**-half, law.dtype)
 
