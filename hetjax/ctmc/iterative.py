@@ -59,8 +59,8 @@ def stationary_iterative(moves: Mapping[tuple[int, ...], ArrayLike], shape: tupl
     >>> import jax.numpy as jnp
     >>> from hetjax.ctmc.iterative import stationary_iterative
     >>> answer = stationary_iterative({(1, 0): 0.5, (-1, 1): 1.0, (0, -1): 0.8}, (40, 40))  # two queues in series
-    >>> int(answer.status), answer.value.shape, round(float(answer.value[0, 0]), 3)
-    (1, (40, 40), 0.188)
+    >>> int(answer.status), answer.value.shape, round(float(answer.value[0, 0]), 4)
+    (1, (40, 40), 0.1875)
     """
     for name, count in (("max_cycles", max_cycles), ("sweeps", sweeps)):
         if count < 1:
