@@ -1,6 +1,7 @@
 """The closed form against exact rationals, the reference table, the dense chain and itself under transformations."""
 
 import functools
+import itertools
 from fractions import Fraction
 
 import jax
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.test_util import check_grads
 from models.overflow.overflow_oracle import STATES, balance_equations, exact_metrics, exact_probabilities
 
 import hetjax
@@ -77,12 +77,11 @@ def test_conditions_have_the_right_sign(point):
 
 def test_break_even_cost_makes_the_costs_equal():
     p = Params(1.0, 2.0, 3.0, 1.5)
-    break_even = overflow.metrics(p, Costs(2.0, 5.0)).break_even_overflow_cost
-    even = overflow.metrics(p, Costs(2.0, 5.0, break_even, break_even))
-    assert float(break_even) > 0
-    np.testing.assert_allclose(even.cost_rate, even.cost_rate_without_overflow, rtol=1e-15)
-    assert float(overflow.metrics(p, Costs(2.0, 5.0, 0.99 * break_even, 0.99 * break_even)).cost_saving) > 0
-    assert float(overflow.metrics(p, Costs(2.0, 5.0, 1.01 * break_even, 1.01 * break_even)).cost_saving) < 0
+    break_even = float(evaluate_all(p, Costs(2.0, 5.0, 0.0, 0.0))["break_even_overflow_cost"])
+    cheaper, even, dearer = (evaluate_all(p, Costs(2.0, 5.0, x * break_even, x * break_even)) for x in (0.99, 1, 1.01))
+    assert break_even > 0
+    np.testing.assert_allclose(even["cost_rate"], even["cost_rate_without_overflow"], rtol=1e-15)
+    assert float(cheaper["cost_saving"]) > 0 > float(dearer["cost_saving"])
 
 
 @given(rates)
@@ -140,14 +139,33 @@ def test_gradients_at_corners(point):
 
 
 def test_second_derivatives():
+    """Both orders of the modes against second differences of the exact rational function (relative error 1e-30)."""
     names = ("p_loss", "pi21", "pi12", "overflow_rate_1", "wrong_assignment_ratio_total",
              "relative_loss_reduction_margin", "break_even_overflow_cost")
+    point = (1.3, 0.7, 2.1, 0.4)
 
-    def chosen(*values):
-        found = overflow.metrics(Params(*values))
-        return tuple(getattr(found, name) for name in names)
+    def chosen(rates):
+        found = overflow.metrics(Params(*rates))
+        return jnp.stack([getattr(found, name) for name in names])
 
-    check_grads(chosen, tuple(jnp.asarray(x) for x in (1.3, 0.7, 2.1, 0.4)), order=2, modes=("fwd", "rev"))
+    hessians = [jax.jit(outer(inner(chosen)))(jnp.asarray(point))
+                for outer, inner in ((jax.jacfwd, jax.jacrev), (jax.jacrev, jax.jacfwd))]
+    step = [Fraction(x) / 10**15 for x in point]
+
+    def exact(*moves):
+        return exact_metrics(*(Fraction(x) + h * moves.count(i) - h * moves.count(~i)
+                               for i, (x, h) in enumerate(zip(point, step, strict=True))))
+
+    centre = exact()
+    for i, j in itertools.combinations_with_replacement(range(4), 2):  # ~i moves the other way
+        corners = [exact(i, j), exact(~i, j), exact(i, ~j), exact(~i, ~j)]
+        for k, name in enumerate(names):
+            up, mixed, back, down = (corner[name][0] for corner in corners)
+            second = (up - mixed - back + down) / (4 * step[i] * step[j])
+            size = centre[name][1] if centre[name][1] is not None else abs(centre[name][0])
+            scale = max(abs(second), size / (Fraction(point[i]) * Fraction(point[j])))
+            for hessian in hessians:
+                assert relative_error(hessian[k, i, j], second, scale) < 1e-13, (name, i, j)
 
 
 @given(rates)
@@ -171,7 +189,7 @@ def test_float32_gradients(point):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_nothing_is_nan_at_the_corners(dtype):
     p = Params(*(jnp.asarray(column, dtype) for column in np.array(CORNERS).T))
-    assert np.isfinite(jnp.stack(overflow.metrics(p))).all()
+    assert np.isfinite(jnp.stack(jax.jit(overflow.metrics)(p))).all()
     for point in CORNERS:
         assert np.isfinite(derivatives("forward")(jnp.asarray(point, dtype))).all()
         assert np.isfinite(derivatives("reverse")(jnp.asarray(point, dtype))).all()
@@ -181,11 +199,11 @@ def test_nothing_is_nan_at_the_corners(dtype):
 def test_jit_vmap_and_evaluate_agree_with_one_point_at_a_time():
     grid = np.random.default_rng(0).uniform(-2, 2, (4, 50))
     columns = [jnp.asarray(10.0**row) for row in grid]
-    batch = overflow.metrics(Params(*columns))
-    mapped = jax.jit(jax.vmap(overflow.metrics))(Params(*columns))
+    plain = jax.jit(overflow.metrics)
+    batch, mapped = plain(Params(*columns)), jax.jit(jax.vmap(overflow.metrics))(Params(*columns))
     registered = hetjax.evaluate("overflow", **dict(zip(RATES, columns, strict=True)))
     for i in range(50):
-        single = overflow.metrics(Params(*(float(c[i]) for c in columns)))
+        single = (plain if i > 2 else overflow.metrics)(Params(*(float(c[i]) for c in columns)))  # without jit too
         for name in single._fields:
             # 8 units in the last place of the value (differences: of the sides, all below 1e3 here)
             for other in (getattr(batch, name), getattr(mapped, name), registered[name]):
@@ -194,10 +212,10 @@ def test_jit_vmap_and_evaluate_agree_with_one_point_at_a_time():
 
 def test_probabilities_sum_to_one_and_p_loss_is_erlang_b():
     p = Params(*(jnp.asarray(c) for c in 10.0 ** np.random.default_rng(1).uniform(-6, 6, (4, 200))))
-    pi = overflow.probabilities(p)
+    pi = jax.jit(overflow.probabilities)(p)
     np.testing.assert_allclose(pi.sum((-2, -1)), 1.0, rtol=4e-15)
     load = np.asarray(p.rho1 + p.rho2)
-    np.testing.assert_allclose(overflow.metrics(p).p_loss, load**2 / (2 + 2 * load + load**2), rtol=4e-15)
+    np.testing.assert_allclose(jax.jit(overflow.metrics)(p).p_loss, load**2 / (2 + 2 * load + load**2), rtol=4e-15)
 
 
 def test_traced_once_for_a_whole_batch():
