@@ -128,5 +128,6 @@ def _newton(params: Params, start: Array, steps: int, field: Callable[[Params, A
 
 
 def _decreasing(s: Array) -> Array:
-    """The nearest thing to s with 1 >= s_1 >= s_2 >= ... >= 0 in each phase."""
-    return lax.cummin(jnp.clip(s, 0, 1), axis=0)
+    """s made decreasing in each phase, with entries >= 0 and u_1 <= 1."""
+    s = lax.cummin(jnp.maximum(s, 0), axis=0)
+    return s / jnp.maximum(jnp.sum(s[0]), 1)
