@@ -161,7 +161,9 @@ def _certify(f: Fixed, found: Found, largest: jax.Array, limit: int) -> tuple[Fo
     _, closed = lax.scan(closes, None, trials)
     certified = jnp.any(closed) & (found.K <= end)
     K, minima = enumerate_buffers(f, jnp.where(certified, trials[jnp.argmax(closed)], 0))
-    return Found(jnp.where(certified, K, found.K), *found[1:4], jnp.where(certified, minima, found.minima)), certified
+    # the enumeration may end before a second minimum that is known to lie above the first
+    minima = jnp.where(certified, jnp.maximum(minima, found.minima), found.minima)
+    return Found(jnp.where(certified, K, found.K), *found[1:4], minima), certified
 
 
 def _gain_over_never(f: Fixed, K: jax.Array, N: jax.Array) -> tuple[jax.Array, jax.Array]:
