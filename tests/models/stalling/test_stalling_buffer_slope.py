@@ -98,8 +98,8 @@ def draws(seed, m, n, count):
 
 
 def everything(q, r, K, M, m, n):
-    """Each value with the scale of its rounding."""
-    f = fixed_parts(q, r, M, Count(m), Count(n))
+    """Each value with the scale of its rounding; m and n as Count."""
+    f = fixed_parts(q, r, M, m, n)
     at, zero = state(f, K), state(f, jnp.zeros_like(K))
     slope, step = slope_bracket(f, at), step_bracket(f, at)
     raised = state(f, K, zero.log_unit)
@@ -109,12 +109,23 @@ def everything(q, r, K, M, m, n):
             f.p1 * rise_from_zero(f, zero, raised) / raised.total, f.p1 * gain / at.total, reference)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (5, 2), (3, 12), (2, 0)])
-def test_every_scaled_quantity_against_many_digits(m, n, dtype):
+@jax.jit
+def masked(m, n, *columns):
+    """One compilation for all m <= 5, n <= 12."""
+    return jax.vmap(lambda *p: everything(*p, Count(m, 5), Count(n, 12)))(*columns)
+
+
+def static(m, n, *columns):
+    return jax.jit(jax.vmap(lambda *p: everything(*p, Count(m), Count(n))))(*columns)
+
+
+@pytest.mark.parametrize(("m", "n", "dtype", "compute"), [
+    *((m, n, dtype, masked) for m, n in ((1, 1), (5, 2), (3, 12), (2, 0)) for dtype in (np.float64, np.float32)),
+    (3, 4, np.float64, static), (2, 0, np.float64, static)])
+def test_every_scaled_quantity_against_many_digits(m, n, dtype, compute):
     points = [tuple(float(dtype(v)) for v in p) for p in draws(7 * m + n, m, n, 12)]
     columns = (jnp.asarray(column, dtype) for column in zip(*points, strict=True))
-    found = jax.jit(jax.vmap(lambda *p: everything(*p, m, n)))(*columns)
+    found = compute(m, n, *columns)
     assert found[0].dtype == dtype
     # roundings: about 10 m + 10 n operations behind each term, few of them in one direction
     eps = float(np.finfo(dtype).eps) * 40
@@ -135,25 +146,26 @@ def test_every_scaled_quantity_against_many_digits(m, n, dtype):
 def test_difference_and_slope_keep_relative_accuracy_where_n_is_flat():
     """q^K = 1e-31: N itself changes by less than one rounding from K = 5 on."""
     q, r, m, n = 0.7, 100.0, 5, 2
+    both = jax.jit(lambda params: (buffer_slope_scaled(params), buffer_difference_scaled(params)))
     for K in (100.0, 160.0, 200.0):
         oracle = Oracle(q, r, math.inf, m, n, digits_for(q, K))
-        params = Params(q, r, K, math.inf, m, n)
+        slope, difference = both(Params(q, r, K, math.inf, m, n))
         # K = 100 and more cancel like 1 - K/149 at worst
-        assert abs(mpf(float(buffer_slope_scaled(params))) / oracle.slope(K) - 1) < 1e-13
-        assert abs(mpf(float(buffer_difference_scaled(params))) / oracle.difference(K) - 1) < 1e-13
+        assert abs(mpf(float(slope)) / oracle.slope(K) - 1) < 1e-13
+        assert abs(mpf(float(difference)) / oracle.difference(K) - 1) < 1e-13
 
 
 def test_batches_and_endless_buffers():
-    q = np.array([0.5, 0.9])
-    batch = buffer_slope_scaled(Params(q, 10.0, np.array([3.0, math.inf]), 4.0, 2, 2))
+    scaled = jax.jit(buffer_slope_scaled)
+    batch = scaled(Params(np.array([0.5, 0.9]), 10.0, np.array([3.0, math.inf]), 4.0, 2, 2))
     assert batch.shape == (2,) and np.isposinf(batch[1])
-    single = buffer_slope_scaled(Params(0.5, 10.0, 3.0, 4.0, 2, 2))
+    single = scaled(Params(0.5, 10.0, 3.0, 4.0, 2, 2))
     np.testing.assert_allclose(batch[0], single, rtol=1e-14)  # kernels of other shapes may fuse differently
 
 
 def test_slope_is_the_derivative_of_mean_number():
     from hetjax.models.stalling import mean_number as closed_form
 
-    params = Params(0.9, 12.0, 2.5, 3.5, 4, 3)
-    derivative = jax.grad(closed_form, allow_int=True)(params).K
-    np.testing.assert_allclose(derivative, buffer_slope_scaled(params) * 0.9**2.5, rtol=2e-12)
+    params = Params(0.9, 12.0, 2.5, 3.5, 2, 2)
+    derivative = jax.jit(jax.grad(closed_form, allow_int=True))(params).K
+    np.testing.assert_allclose(derivative, jax.jit(buffer_slope_scaled)(params) * 0.9**2.5, rtol=2e-12)
