@@ -1,5 +1,6 @@
 """Simulation against closed forms, with confidence intervals that must cover; reproducibility; the random words."""
 
+import functools
 import math
 
 import jax
@@ -32,9 +33,21 @@ def queue(arrival_rate, capacity=None):
     return transition_chain(rates, lambda n, event: n + 1 - 2 * event)
 
 
-def run(chain, seed=0, **options):
-    defaults = dict(rewards=lambda n: {"number": n, "empty": n == 0}, events=400, warmup=400, replications=1024)
-    return jax.jit(lambda key: simulate(chain, 0, key, **{**defaults, **options}))(jax.random.key(seed))
+DEFAULTS = dict(rewards=lambda n: {"number": n, "empty": n == 0}, events=400, warmup=400, replications=1024)
+
+
+def run(chain, **options):
+    return jax.jit(lambda key: simulate(chain, 0, key, **{**DEFAULTS, **options}))(jax.random.key(0))
+
+
+@functools.cache
+def compiled_queue(**options):
+    return jax.jit(lambda load, key: simulate(queue(load), 0, key, **DEFAULTS, **options))
+
+
+def run_queue(load, seed=0, **options):
+    """M/M/c; one compilation for all loads and seeds."""
+    return compiled_queue(**options)(jnp.asarray(load), jax.random.key(seed))
 
 
 def mean_number_mmc(load):
@@ -69,7 +82,7 @@ def test_random_words_look_uniform_and_independent():
 @pytest.mark.parametrize("times", ["mean", "sampled"])
 @pytest.mark.parametrize("load", [0.6, 2.1])
 def test_queue_against_erlang(load, times):
-    found = run(queue(load), times=times)
+    found = run_queue(load, times=times)
     assert int(found.status) == Status.OK and found.samples == 1024
     error = abs(float(found.mean["number"]) - mean_number_mmc(load))
     assert error < 2 * float(found.half_width["number"])  # 3.9 standard errors
@@ -77,7 +90,7 @@ def test_queue_against_erlang(load, times):
 
 
 def test_mean_holding_times_do_not_widen_the_interval():
-    widths = {times: float(run(queue(2.1), times=times).half_width["empty"]) for times in ("mean", "sampled")}
+    widths = {times: float(run_queue(2.1, times=times).half_width["empty"]) for times in ("mean", "sampled")}
     assert widths["mean"] < widths["sampled"]
 
 
@@ -142,7 +155,7 @@ def test_paths_follow_the_transient_law():
     assert paths.times.shape == (4000, 41) and float(paths.times[:, -1].min()) > 0.8
     at = (np.asarray(paths.times) <= 0.8).sum(1) - 1
     counts = np.bincount(np.asarray(paths.states)[np.arange(4000), at], minlength=4)
-    law = np.asarray(transient(Q, jnp.eye(4)[0], 0.8).value.probabilities)
+    law = np.asarray(jax.jit(transient)(Q, jnp.eye(4)[0], 0.8).value.probabilities)
     assert scipy.stats.chisquare(counts, 4000 * law / law.sum()).pvalue > 1e-3
 
 
@@ -157,12 +170,12 @@ def test_reproducible_by_key_and_lane():
     np.testing.assert_array_equal(few.states, many.states[:3])
     np.testing.assert_array_equal(few.times, many.times[:3])
     assert (np.asarray(many.states[0]) != np.asarray(many.states[1])).any()
-    first, again, other = (run(queue(1.0), seed=s) for s in (1, 1, 2))
+    first, again, other = (run_queue(1.0, seed=s, times="mean") for s in (1, 1, 2))
     assert float(first.mean["number"]) == float(again.mean["number"]) != float(other.mean["number"])
 
 
 def test_batches_do_not_change_the_path():
-    whole, cut = run(queue(1.0)), run(queue(1.0), batches=4)
+    whole, cut = run_queue(1.0, times="mean"), run_queue(1.0, batches=4)
     np.testing.assert_allclose(float(whole.mean["number"]), float(cut.mean["number"]), rtol=1e-13)
 
 
