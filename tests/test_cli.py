@@ -179,7 +179,7 @@ def test_float32_sweeps_leave_64_bit_off(spec, tmp_path):
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_a_signal_stops_with_75_and_the_run_resumes(spec, tmp_path, signals):
+def test_a_signal_stops_with_75_and_the_run_resumes(spec, tmp_path, capsys, signals):
     """One signal finishes the block being committed, a second stops at once; either way the store can be continued."""
     spec.write_text(SPEC.replace("block_points = 400", "block_points = 30"))
     store = tmp_path / "grid.zarr"
@@ -194,8 +194,8 @@ def test_a_signal_stops_with_75_and_the_run_resumes(spec, tmp_path, signals):
     assert running.returncode == 75, err
     if signals == 1:
         assert "hetjax: stopped after " in err and "--resume auto" in err and "Traceback" not in err
-    done = json.loads(process("status", store, "--json").stdout)
+    assert main(["status", str(store), "--json"]) == 75
+    done = json.loads(capsys.readouterr().out)
     assert 0 < done["blocks_done"] < done["blocks"] == 246 and not done["complete"]
-    assert process("status", store).returncode == 75
-    resumed = process("run", spec, "--out", store, "--resume", "must", "--allow-drift")
-    assert resumed.returncode == 0 and f"{done['blocks_done']} blocks restored" in resumed.stderr
+    assert main(["run", str(spec), "--out", str(store), "--resume", "must", "--allow-drift"]) == 0
+    assert f"{done['blocks_done']} blocks restored" in capsys.readouterr().err
