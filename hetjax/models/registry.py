@@ -97,7 +97,8 @@ class Model:
     where the metric says ``undefined_where``.
 
     ``second_route(values, metrics) -> results``: the same by an independent method, on the host, for spot checks
-    (or None). ``golden``: a few points with known results, checked on the device before a sweep starts:
+    (or None); it may leave out metrics, or at some points all of them, that it cannot reach. ``golden``: a few points
+    with known results, checked on the device before a sweep starts:
     ``({"q": .5, ...}, {"mean_number": ..., ...})`` pairs. ``version`` changes whenever results change.
     """
 
