@@ -7,7 +7,9 @@ import jax
 
 from hetjax.models import registry
 from hetjax.models.overflow.closed_form import metrics as all_metrics
+from hetjax.models.overflow.golden import GOLDEN
 from hetjax.models.overflow.params import COST_AXES, RATE_AXES, Costs, Params, domain_status
+from hetjax.models.overflow.second_route import second_route
 from hetjax.models.registry import Evaluation, Metric, Model
 
 _STATES = {"0": "idle", "1": "with a type-1 customer", "2": "with a type-2 customer"}
@@ -68,7 +70,7 @@ def _point(values: Mapping[str, Any], metrics: tuple[str, ...],
 
 
 MODEL = Model(name="overflow", version=1, title="Two-server overflow loss system", axes=AXES, metrics=METRICS,
-              point=_point)
+              point=_point, second_route=second_route, golden=GOLDEN)
 
 
 def evaluate(*, metrics: Sequence[str] | None = None, **arrays: Any) -> Evaluation:

@@ -14,6 +14,7 @@ from hetjax.models.stalling.distribution import (
     empty_stuck_slow,
     state_probabilities,
 )
+from hetjax.models.stalling.generator import generator, metrics_of_law
 from hetjax.models.stalling.metrics import Metrics, log_p_full, metrics
 from hetjax.models.stalling.model import MODEL, evaluate
 from hetjax.models.stalling.params import AXES, Params, from_rates, status
@@ -50,10 +51,11 @@ __all__ = [
     "AXES", "MODEL", "Certificate", "EmptyStuckSlow", "FullBuffer", "Metrics", "Moments", "OptimalBuffer", "Params",
     "Phases", "PublishedProbabilities", "StateProbabilities", "applications", "asymptotes",
     "buffer_difference_scaled", "buffer_slope_scaled", "empty_stuck_slow", "evaluate", "finite_line_growth",
-    "from_rates", "full_buffer", "log_p_full", "mean_number", "metrics", "optimal_buffer", "paper_objects", "phases",
-    "published_mean_fast", "published_mean_number", "published_mean_slow", "published_mean_stalled",
-    "published_mean_stuck", "published_mean_waiting", "published_p_empty", "published_p_fast", "published_p_full",
-    "published_p_loss", "published_p_slow", "published_p_slow_only", "published_p_stalling", "published_p_stuck",
-    "published_p_wait", "published_state_probabilities", "response_time_density", "response_time_moments",
-    "response_time_percentile", "response_time_survival", "solve_response_time", "state_probabilities", "status",
+    "from_rates", "full_buffer", "generator", "log_p_full", "mean_number", "metrics", "metrics_of_law",
+    "optimal_buffer", "paper_objects", "phases", "published_mean_fast", "published_mean_number",
+    "published_mean_slow", "published_mean_stalled", "published_mean_stuck", "published_mean_waiting",
+    "published_p_empty", "published_p_fast", "published_p_full", "published_p_loss", "published_p_slow",
+    "published_p_slow_only", "published_p_stalling", "published_p_stuck", "published_p_wait",
+    "published_state_probabilities", "response_time_density", "response_time_moments", "response_time_percentile",
+    "response_time_survival", "solve_response_time", "state_probabilities", "status",
 ]

@@ -6,10 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hetjax.ctmc import stationary_levels
 from hetjax.models.registry import Evaluation, Metric, Model
 from hetjax.models.registry import evaluate as evaluate_model
-from hetjax.models.stalling.metrics import point_metrics
-from hetjax.models.stalling.params import AXES, point_status
+from hetjax.models.stalling.generator import generator, metrics_of_law
+from hetjax.models.stalling.golden import GOLDEN
+from hetjax.models.stalling.metrics import Metrics, point_metrics
+from hetjax.models.stalling.params import AXES, Params, point_status
 from hetjax.models.stalling.response_time import RESPONSE_METRICS, response_metric_values
 from hetjax.numerics.counting import Count
 from hetjax.result import Status
@@ -69,15 +72,36 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
     return {name: jnp.where(kept, found[name], jnp.nan) for name in metrics}, code
 
 
-MODEL = Model(
-    name="stalling", version=1, title="fast and slow servers, a stalling buffer and a waiting line",
-    axes=AXES, metrics=METRICS, point=point,
-    golden=(
-        # rows of 60-digit solutions of the balance equations
-        ({"q": 1.5, "r": 2.0, "K": 0.0, "M": 25.0, "m": 1, "n": 1},
-         {"mean_number": 13.745454545454545, "p_loss": 0.036363636363636363636, "mean_waiting": 11.818181818181818}),
-    ),
-)
+SECOND_ROUTE_LARGEST = 2**20  # (levels)(phases)^2: about a second
+
+
+def second_route(values: Mapping[str, float], metrics: tuple[str, ...]) -> dict[str, float]:
+    """``metrics`` at one point from the stationary law of all states (:func:`generator`), on the host.
+
+    It has no response time percentiles and leaves them out. The result is empty where K or M is not a whole number or
+    infinite, where the chain is too large (2^20 numbers in a block diagonal), and where a state that matters leaves
+    the range of the default real type. ValueError for values outside the domain.
+
+    >>> from hetjax.models import stalling
+    >>> found = stalling.MODEL.second_route({"q": 1.5, "r": 2.0, "K": 0, "M": 25, "m": 1, "n": 1}, ("mean_number",))
+    >>> round(found["mean_number"], 4)
+    13.7455
+    """
+    q, r, K, M = (values[name] for name in ("q", "r", "K", "M"))
+    params = Params(q, r, K, M, int(values["m"]), int(values["n"]), values.get("mu1", 1.0))
+    chosen = [name for name in metrics if name in Metrics._fields]
+    whole = float(K).is_integer() and float(M).is_integer()
+    if not chosen or not whole or (params.m + K + M + 1) * (params.n + 1) ** 2 > SECOND_ROUTE_LARGEST:
+        return {}
+    solved = stationary_levels(generator(params))
+    if int(solved.status) != Status.OK:
+        return {}
+    found = metrics_of_law(params, solved.value)
+    return {name: float(found[name]) for name in chosen}
+
+
+MODEL = Model(name="stalling", version=1, title="fast and slow servers, a stalling buffer and a waiting line",
+              axes=AXES, metrics=METRICS, point=point, second_route=second_route, golden=GOLDEN)
 
 
 def evaluate(**arrays: Any) -> Evaluation:

@@ -19,7 +19,7 @@ from hetjax.result import Status
 TOLERANCE = {np.float64: 1e-12, np.float32: 1e-5}
 SMALLEST = {np.float64: 1e-290, np.float32: 1e-30}
 AXES = ("q", "r", "K", "M")
-SIZES = (40, 300)  # bounds of m and n: two calls, of which the larger has few rows
+SIZE = 300  # of m and n in the table: one compilation serves all rows
 
 
 @pytest.fixture(scope="module")
@@ -30,16 +30,11 @@ def rows(reference):
 @functools.lru_cache
 def evaluated(dtype, rows):
     """One dict of results a row, in the order of ``rows`` = tuple of (q, r, K, M, m, n)."""
-    found = [None] * len(rows)
-    for size, smaller in zip(SIZES, (0, *SIZES), strict=False):
-        chosen = [i for i, row in enumerate(rows) if smaller < max(row[4:]) <= size]
-        columns = {a: np.asarray([rows[i][k] for i in chosen], dtype if k < 4 else np.int64)
-                   for k, a in enumerate((*AXES, "m", "n"))}
-        out = hetjax.evaluate("stalling", **columns, metrics=Metrics._fields, max_m=size, max_n=size)
-        assert set(np.asarray(out.status)) == {int(Status.OK)} and out.mean_number.dtype == dtype
-        for k, i in enumerate(chosen):
-            found[i] = {name: float(out[name][k]) for name in Metrics._fields}
-    return found
+    columns = {a: np.asarray([row[k] for row in rows], dtype if k < 4 else np.int64)
+               for k, a in enumerate((*AXES, "m", "n"))}
+    out = hetjax.evaluate("stalling", **columns, metrics=Metrics._fields, max_m=SIZE, max_n=SIZE)
+    assert set(np.asarray(out.status)) == {int(Status.OK)} and out.mean_number.dtype == dtype
+    return [{name: float(out[name][i]) for name in Metrics._fields} for i in range(len(rows))]
 
 
 def check(name, got, exact, dtype):
@@ -89,7 +84,7 @@ def test_gradient_columns(rows):
 
     def total(*x):
         return hetjax.evaluate("stalling", **dict(zip(AXES, x, strict=True)), **counts, metrics=["mean_number"],
-                               max_m=300, max_n=300).mean_number.sum()
+                               max_m=SIZE, max_n=SIZE).mean_number.sum()
 
     gradients = jax.jit(jax.grad(total, (0, 1, 2, 3)))(*columns)
     for axis, gradient in zip(AXES, gradients, strict=True):
