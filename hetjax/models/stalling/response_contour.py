@@ -39,7 +39,10 @@ at -d), G(p) = (g_1 - g_2)(p)/(p + d) and brackets for divided differences,
     density/nu = T + Lambda(-d) g(-d).
 
 Without a Gamma stage (K = 0) g_1 is entire to the left: T_1 = lambda_1 = 0. For M <= FEW, where g_1 - g_2 is of order
-M, both run on one contour as g_1 expm1(-M ln((nu + s)/b)) and Lambda = 0.
+M, both run on one contour as g_1 expm1(-M ln((nu + s)/b)) and Lambda = 0. A Gamma stage keeps the contours to the
+right of -c, where the integrands of a short stage (K <= 1) can be 1/K times larger than the tail of X: its tail and
+density are those without a stage plus the integrals with e(s) = (1 + s/c)^-K - 1 in place of (1 + s/c)^-K, whose
+residues are Lambda(-d) g(-d) e(-d)/d and Lambda(-d) g(-d) e(-d), as e(0) = 0 (:func:`late_passage`).
 
 This formulation is the project's own.
 """
@@ -134,27 +137,21 @@ def _log1p_complex_jvp(primals: Any, tangents: Any) -> Any:
     return _log1p_complex(*primals), (re * scale, im * scale)
 
 
-def _integrals(contour: _Contour, re: jax.Array, im: jax.Array, queue: Queue) -> Passage:
-    """The rule for e^{re + i im}/(s + d) times 1/(-s), 1/(s + mu) and 1."""
+def _cos_sin_exp(re: jax.Array, im: jax.Array) -> tuple[jax.Array, jax.Array]:
     size = jnp.exp(re)
     cos, sin = cos_sin(im)
-    return _kernels(contour, size * cos, size * sin, queue)
+    return size * cos, size * sin
 
 
-def _few_integrals(contour: _Contour, re: jax.Array, im: jax.Array, fall: jax.Array, turn: jax.Array, few: jax.Array,
-                   queue: Queue) -> Passage:
-    """The rule for minus the second term of g_1 - g_2 alone, or where ``few`` for both; g_2 = e^{re + i im},
-    g_1 = g_2 e^{fall + i turn}."""
+def _expm1_complex(re: jax.Array, im: jax.Array) -> tuple[jax.Array, jax.Array]:
+    half = cos_sin(im / 2)[1]
     size = jnp.exp(re)
-    cos, sin = cos_sin(im)
-    a, b = size * cos, size * sin
-    fall, turn = jnp.where(few, fall, 0), jnp.where(few, turn, 0)
-    full_sin = cos_sin(turn)[1]
-    half = cos_sin(turn / 2)[1]
-    grown = jnp.exp(fall)
-    c, d = jnp.expm1(fall) - 2 * grown * half * half, grown * full_sin  # e^{fall + i turn} - 1
-    a, b = jnp.where(few, a * c - b * d, -a), jnp.where(few, a * d + b * c, -b)
-    return _kernels(contour, a, b, queue)
+    return jnp.expm1(re) - 2 * size * half * half, size * cos_sin(im)[1]
+
+
+def _multiply(used: jax.Array, a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(a + i b)(c + i d) where ``used``, else a + i b."""
+    return jnp.where(used, a * c - b * d, a), jnp.where(used, a * d + b * c, b)
 
 
 def _kernels(contour: _Contour, a: jax.Array, b: jax.Array, queue: Queue) -> Passage:
@@ -194,12 +191,13 @@ def _share(contour: _Contour, pole: jax.Array) -> _Share:
 
 
 def _share_slope(contour: _Contour, p: _Share, q: _Share, distance: jax.Array) -> jax.Array:
-    """lambda[p, q] for soft poles ``distance`` = p - q apart, without 0/0 (tan of half a difference of arcs)."""
-    per = -math.sqrt(0.5) / contour.width
-    tangent = per / (p.cos + q.cos)  # tan((eta_p - eta_q)/2)/distance
+    """lambda[p, q] for poles ``distance`` = p - q apart, without 0/0 (tan of half a difference of arcs)."""
+    tangent = -math.sqrt(0.5) / contour.width / (p.cos + q.cos)  # tan((eta_p - eta_q)/2)/distance
     slope = 2 * tangent * _arctan_over(tangent * distance) * (2 * math.pi / contour.step)
-    half = slope * distance / 2
-    return slope / 2 * _sinh_over(half) / (2 * jnp.cosh(p.logit / 2) * jnp.cosh(q.logit / 2))
+    logits = jnp.clip(p.logit / 2, -40, 40), jnp.clip(q.logit / 2, -40, 40)
+    close = slope / 2 * _sinh_over(slope * distance / 2) / (2 * jnp.cosh(logits[0]) * jnp.cosh(logits[1]))
+    apart = (p.inside - q.inside) / jnp.where(distance == 0, 1, distance)
+    return jnp.where(p.soft & q.soft & (jnp.abs(tangent * distance) < 0.2), close, apart)
 
 
 def _arctan_over(x: jax.Array) -> jax.Array:
@@ -244,6 +242,14 @@ def exp_difference(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.exp(_bounded(high)) * ratio_moments(x, jnp.exp(x))[0]
 
 
+def growth_over(x: jax.Array) -> jax.Array:
+    """expm1(x)/x, analytic at 0."""
+    size = jnp.where(x > 0, -x, x)
+    ratio = jnp.exp(size)
+    moment = ratio_moments(size, ratio)[0]
+    return jnp.where(x > 0, moment / ratio, moment)
+
+
 def _bounded(exponent: jax.Array) -> jax.Array:
     return jnp.minimum(exponent, 0.9 * math.log(np.finfo(exponent.dtype).max))
 
@@ -274,10 +280,9 @@ def _bracket(first: _Contour | None, second: _Contour, few: jax.Array, p: _Pole,
              phi_q: jax.Array, distance: jax.Array, slope: jax.Array, scale: jax.Array) -> jax.Array:
     """(Lambda e^phi)[p, q], ``distance`` = p - q, ``slope`` = phi[p, q]; p and q are combined if near on ``scale``."""
     near = jnp.abs(distance) < _NEAR * scale
-    rest_slope = jnp.where(p.second.soft & q.second.soft, _share_slope(second, p.second, q.second, distance), 0)
+    rest_slope = _share_slope(second, p.second, q.second, distance)
     if first is not None and p.first is not None and q.first is not None:
-        soft = p.first.soft & q.first.soft
-        rest_slope -= jnp.where(soft, _share_slope(first, p.first, q.first, distance), 0)
+        rest_slope -= _share_slope(first, p.first, q.first, distance)
     rest_slope = jnp.where(few, 0, rest_slope)
     used = near & ((p.rest != 0) | (rest_slope != 0))
     phi_p, phi_q = jnp.where(used | ~near, phi_p, 0), jnp.where(used | ~near, phi_q, 0)
@@ -290,30 +295,53 @@ def passage(t: jax.Array, queue: Queue, stage: Stage | None = None) -> Passage:
     """The three functions of the module's docstring at the time ``t`` > 0, for the weights of ``queue``; O(NODES).
 
     Scalars of one floating dtype, finite. A ``stage`` is no faster than the queue (``stage.rate`` <= ``queue.rate``),
-    and no service is faster than ``queue.rate``.
+    and no service is faster than ``queue.rate``. Relative accuracy is that of waiting + service; see
+    :func:`late_passage` for a small tail of a wait with a short stage.
     """
+    return _passage(t, queue, stage, jnp.zeros((), bool))
+
+
+def late_passage(t: jax.Array, queue: Queue, stage: Stage, plain: Passage) -> Passage:
+    """:func:`passage` with waiting and density right in relative terms also for short stages; ``service`` is not.
+
+    ``plain`` = ``passage(t, queue)``.
+    """
+    short = stage.shape <= 1
+    found = _passage(t, queue, stage, short)
+    return jax.tree.map(lambda one, two: jnp.where(short, one + two, two), plain, found)
+
+
+def _passage(t: jax.Array, queue: Queue, stage: Stage | None, short: jax.Array) -> Passage:
+    """``short``: the stage's factor (1 + s/c)^-K is replaced by (1 + s/c)^-K - 1 (then ``service`` has no meaning)."""
     M, nu, d, mu = queue.places, queue.rate, queue.gap, queue.service
     few = M <= FEW
     second, first = _contours(t, queue, stage)
+    K = jnp.zeros_like(t) if stage is None else stage.shape
+    K_inside = jnp.where(short, 0, K)  # the power that is part of phi
+
+    def weigh(contour: _Contour, a: jax.Array, b: jax.Array, log_re: jax.Array, log_im: jax.Array) -> Passage:
+        return _kernels(contour, *_multiply(short, a, b, *_expm1_complex(-K * log_re, -K * log_im)), queue)
 
     re, im = second.x * t, second.y * t
+    stage_re = stage_im = jnp.zeros_like(re)
+    if stage is not None:
+        stage_re, stage_im = _log1p_complex(second.x, second.y, stage.rate)
+        re, im = re - K_inside * stage_re, im - K_inside * stage_im
+    log_re, log_im = _log1p_complex(second.x, second.y, nu)
+    a, b = _cos_sin_exp(re + queue.log_last - M * log_re, im - M * log_im)
+    fall_re, fall_im = (jnp.where(few, M * x, 0) for x in (log_re - queue.log_ratio, log_im))
+    a, b = _multiply(few, jnp.where(few, a, -a), jnp.where(few, b, -b), *_expm1_complex(fall_re, fall_im))
+    rule = _kernels(second, a, b, queue) if stage is None else weigh(second, a, b, stage_re, stage_im)
     if first is not None and stage is not None:
         log_re, log_im = _log1p_complex(first.x, first.y, stage.rate)
-        first_re = queue.log_first + first.x * t - stage.shape * log_re
-        rule = _integrals(first, first_re, first.y * t - stage.shape * log_im, queue)
-        log_re, log_im = _log1p_complex(second.x, second.y, stage.rate)
-        re, im = re - stage.shape * log_re, im - stage.shape * log_im
-    log_re, log_im = _log1p_complex(second.x, second.y, nu)
-    rest = _few_integrals(second, re + queue.log_last - M * log_re, im - M * log_im, M * (log_re - queue.log_ratio),
-                          M * log_im, few, queue)
-    if first is not None:
-        rest = jax.tree.map(lambda one, two: jnp.where(few, 0, one) + two, rule, rest)
+        a, b = _cos_sin_exp(queue.log_first + first.x * t - K_inside * log_re, first.y * t - K_inside * log_im)
+        rule = jax.tree.map(lambda one, two: jnp.where(few, 0, one) + two, weigh(first, a, b, log_re, log_im), rule)
 
     def stage_log(p: jax.Array) -> jax.Array:  # -K ln(1 + p/c); any finite number where p <= -c, which is never used
         if stage is None:
             return jnp.zeros_like(t)
         u = p / stage.rate
-        return -stage.shape * log1p(jnp.where(u > -1, u, 0))
+        return -K_inside * log1p(jnp.where(u > -1, u, 0))
 
     at_zero, at_mu, at_gap = (_pole(first, second, few, p) for p in (jnp.zeros_like(d), -mu, -d))
     phi_mu = queue.log_first - mu * t + stage_log(-mu)  # phi_1, as phi_gap
@@ -329,18 +357,23 @@ def passage(t: jax.Array, queue: Queue, stage: Stage | None = None) -> Passage:
 
     slope_zero, slope_mu = t - fall_zero, t
     scale = second.width
+    at_pole = _times_exp(at_gap.rest, phi_gap)
+    whole_residue, short_residue = at_pole, jnp.zeros_like(t)
     if first is not None and stage is not None:
         c = stage.rate
-        slope_zero -= stage.shape / c * log1p_over(jnp.where(d < c, -d / c, 0))
         ahead = jnp.where(d < c, c - d, c)
-        slope_mu -= stage.shape / ahead * log1p_over(jnp.where((d < c) & (mu < c), (d - mu) / ahead, 0))
+        per_gap = K / c * log1p_over(jnp.where(d < c, -d / c, 0))  # -K ln(1 - d/c)/d
+        slope_zero -= jnp.where(short, 0, per_gap)
+        slope_mu -= K_inside / ahead * log1p_over(jnp.where((d < c) & (mu < c), (d - mu) / ahead, 0))
         scale = first.width
-    waiting = rest.waiting + at_zero.inside_first * mass - _bracket(
+        short_residue = at_pole * per_gap * growth_over(jnp.where(short, per_gap * d, 0))
+        whole_residue = jnp.where(short, short_residue * d, at_pole)
+    waiting = at_zero.inside_first * mass - _bracket(
         first, second, few, at_zero, at_gap, queue.log_last, phi_gap, d, slope_zero, second.width)
-    service = rest.service + tilted + _bracket(
+    service = rule.service + tilted + _bracket(
         first, second, few, at_mu, at_gap, phi_mu, phi_gap, d - mu, slope_mu, scale)
-    density = rest.density + _times_exp(at_gap.rest, phi_gap)
-    return Passage(nu * waiting, nu * service, nu * density)
+    waiting = rule.waiting + jnp.where(short, short_residue, waiting)
+    return Passage(nu * waiting, nu * service, nu * (rule.density + whole_residue))
 
 
 def _contours(t: jax.Array, queue: Queue, stage: Stage | None) -> tuple[_Contour, _Contour | None]:

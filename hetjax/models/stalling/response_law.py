@@ -23,10 +23,18 @@ import numpy as np
 
 from hetjax.models.stalling.load import log_rho
 from hetjax.models.stalling.recursion import full_buffer
-from hetjax.models.stalling.response_contour import Passage, Queue, Stage, exp_difference, passage
+from hetjax.models.stalling.response_contour import (
+    Passage,
+    Queue,
+    Stage,
+    exp_difference,
+    growth_over,
+    late_passage,
+    passage,
+)
 from hetjax.numerics.counting import Count
 from hetjax.numerics.erlang import log_tail
-from hetjax.numerics.geometric import finite_terms, ratio_moments
+from hetjax.numerics.geometric import finite_terms
 from hetjax.numerics.logarithm import log
 
 Kind = Literal["response", "waiting"]
@@ -136,14 +144,6 @@ def queue_mass(queue: Queue) -> jax.Array:
     return exp_difference(queue.log_first, queue.log_last) * queue.places / growth_over(queue.log_ratio)
 
 
-def growth_over(x: jax.Array) -> jax.Array:
-    """expm1(x)/x, analytic at 0."""
-    size = jnp.where(x > 0, -x, x)
-    ratio = jnp.exp(size)
-    moment = ratio_moments(size, ratio)[0]
-    return jnp.where(x > 0, moment / ratio, moment)
-
-
 def tail_and_density(law: Law, t: jax.Array, kind: Kind, server: Server, n: Count) -> tuple[jax.Array, jax.Array]:
     """(P(time > t), density right of t) in units of mu1, for a scalar ``t``; O(1)."""
     shortest, longest = (1e-9, 1e15) if np.dtype(t.dtype) == np.float32 else (1e-60, 1e60)
@@ -154,15 +154,20 @@ def tail_and_density(law: Law, t: jax.Array, kind: Kind, server: Server, n: Coun
     at_once: list[tuple[jax.Array, jax.Array]] = []  # survival, rate
     if server != "slow":
         plain += [(one, law.buffer)]
-        parts += [(law.to_fast, one, passage(now, law.line_fast, law.stage))]
         at_once += [(jnp.exp(law.below - now), one)]
     if server != "fast" and not (n.static and n.value == 0):
         plain += [(law.to_slow, law.line_slow)]
         at_once += [(slow_part(n, lambda: jnp.exp(law.free - law.mu * now), t), law.mu)]
+    if server != "slow" and kind == "waiting":
+        plain += [(zero, law.line_fast)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(queue for _, queue in plain))
     passed = jax.vmap(lambda queue: passage(now, queue))(stacked)
     for i, (share, queue) in enumerate(plain):
         parts += [(share, queue.service, jax.tree.map(lambda leaf, i=i: leaf[i], passed))]
+    if server != "slow":
+        through = late_passage(now, law.line_fast, law.stage, parts[-1][2]) if kind == "waiting" else \
+            passage(now, law.line_fast, law.stage)
+        parts += [(law.to_fast, one, through)]
     tail = sum((share * p.waiting for share, _, p in parts), zero)
     if kind == "waiting":
         density = sum((share * p.density for share, _, p in parts), zero)

@@ -1,4 +1,4 @@
-"""The law of the response time by routes that share nothing with the library: an absorbing chain, incomplete gammas, simulation."""
+"""The law of the response time by other routes: an absorbing chain, incomplete gamma functions, simulation."""
 
 import heapq
 from itertools import count
@@ -6,7 +6,6 @@ from itertools import count
 import mpmath
 import numpy as np
 from mpmath import mpf
-
 from stalling_oracle import Oracle
 
 
@@ -25,7 +24,7 @@ def weights(q, r, K, M, m, n):
 
 
 def chain_law(q, r, K, M, m, n, t, kind="response", server="any"):
-    """(tail, density) for whole K and M from the chain that an accepted customer runs through, by matrix exponential."""
+    """(tail, density) for whole K and M: the chain that an accepted customer runs through, by matrix exponential."""
     q, r, t = mpf(q), mpf(r), mpf(t)
     below, _, P, h = weights(q, r, mpf(K), mpf(M), m, n)
     b, mu = q * m, 1 / r
@@ -70,7 +69,7 @@ def upper(a, x):
 
 
 def queue_tails(t, gap, rate, up, places, service):
-    """P(X > t), P(X <= t < X + Exp(service)) and the density for the density rate e^{-gap u} Q(places, up u), gap not 0 or service."""
+    """P(X > t), P(X <= t < X + Exp(service)) and the density rate e^{-gap u} Q(places, up u) of X."""
     waiting = rate / gap * (mpmath.exp(-gap * t) * upper(places, up * t)
                             - (up / rate)**places * upper(places, rate * t))
     a, spare = gap - service, rate - service
@@ -79,8 +78,8 @@ def queue_tails(t, gap, rate, up, places, service):
     return waiting, served, rate * mpmath.exp(-gap * t) * upper(places, up * t)
 
 
-def after_stage(t, gap, rate, up, places, shape, stage_rate, service=mpf(1)):
-    """P(X > t) and P(X <= t < X + Exp) with a Gamma(shape, stage_rate) time after the queue, by quadrature; shape >= 1."""
+def after_stage(t, gap, rate, up, places, shape, stage_rate, service):
+    """P(X > t), P(X <= t < X + Exp) with a Gamma(shape, stage_rate) time after the queue, by quadrature; shape >= 1."""
     middle, spread = shape / stage_rate, mpmath.sqrt(shape) / stage_rate
     points = sorted({mpf(0), t, *(x for x in (middle + k * spread for k in (-12, -5, -2, 0, 2, 5, 12)) if 0 < x < t)})
 
@@ -94,7 +93,7 @@ def after_stage(t, gap, rate, up, places, shape, stage_rate, service=mpf(1)):
 
 
 def simulate(q, r, K, M, m, n, customers, seed):
-    """Arrays (waiting time, service time, served by a slow server) of accepted customers after a warm-up, event by event."""
+    """(waiting time, service time, served by a slow server) of accepted customers after a warm-up, event by event."""
     rng = np.random.default_rng(seed)
     gaps = rng.exponential(1 / (q * m), customers)
     ones, order = rng.exponential(1.0, customers), count()

@@ -60,7 +60,8 @@ def differences(function, x, m, n, t, kind):
     for axis in range(4):
         moved[:, axis, :, axis] += steps[:, axis, None] * np.arange(-4, 5)
     reps = 36
-    flat = mapped(function, identity, jnp.asarray(moved.reshape(-1, 4)), *(jnp.repeat(v, reps) for v in (m, n, t)), kind)
+    repeated = (jnp.repeat(v, reps) for v in (m, n, t))
+    flat = mapped(function, identity, jnp.asarray(moved.reshape(-1, 4)), *repeated, kind)
     values = np.asarray(flat).reshape(-1, 4, 9)
     usable = steps > 0
     return values[:, 0, 4], values @ STENCIL / np.where(usable, steps, 1), usable
@@ -73,7 +74,8 @@ def setting(function):
     return x, m, n, (t if function is survival else jnp.asarray(np.resize([0.5, 0.9, 0.99, 0.999], len(table))))
 
 
-@pytest.mark.parametrize("function, kind", [(survival, "response"), (survival, "waiting"), (percentile, "response")])
+@pytest.mark.parametrize("function, kind",
+                         [(survival, "response"), (survival, "waiting"), (percentile, "response")])
 def test_gradients(function, kind):
     x, m, n, t = setting(function)
     forward = np.asarray(mapped(function, jax.jacfwd, jnp.asarray(x), m, n, t, kind))

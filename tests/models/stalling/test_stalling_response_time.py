@@ -1,6 +1,7 @@
 """The law of the response and waiting time against reference rows, an absorbing chain, Little's law and simulation."""
 
 import functools
+import itertools
 import math
 
 import jax
@@ -8,12 +9,11 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from response_oracle import chain_law, simulate
+from response_oracle import after_stage, chain_law, queue_tails, simulate, weights
 
 import hetjax
 from hetjax.models import stalling
 from hetjax.models.stalling.response_law import make_law, tail_and_density
-from hetjax.models.stalling.response_moments import mean_and_variance
 from hetjax.numerics.counting import Count
 from hetjax.result import Status
 
@@ -29,7 +29,8 @@ def law_at(q, r, K, M, m, n, t, kind, server):
 
 
 def columns(rows, names):
-    return [jnp.asarray(np.array([row[name] for row in rows], np.int32 if name in "mn" else np.float64)) for name in names]
+    kinds = {name: np.int32 if name in "mn" else np.float64 for name in names}
+    return [jnp.asarray(np.array([row[name] for row in rows], kinds[name])) for name in names]
 
 
 @pytest.mark.parametrize("kind, key", [("response", "sf_T"), ("waiting", "sf_W")])
@@ -58,7 +59,8 @@ def test_percentile_metrics_of_the_reference_rows(reference):
         np.testing.assert_allclose(found[f"response_time_{label}"], exact, rtol=2e-13)
 
 
-CHAINS = [(0.7, 3.0, 3, 4, 2, 2), (1.3, 0.5, 2, 5, 1, 3), (2.0, 1.0, 0, 6, 1, 1), (0.9, 40.0, 5, 0, 3, 1), (1.0, 7.0, 4, 3, 2, 1)]
+CHAINS = [(0.7, 3.0, 3, 4, 2, 2), (1.3, 0.5, 2, 5, 1, 3), (2.0, 1.0, 0, 6, 1, 1), (0.9, 40.0, 5, 0, 3, 1),
+          (1.0, 7.0, 4, 3, 2, 1), (0.5, 0.1, 0, 4, 1, 1)]
 
 
 @pytest.mark.parametrize("server", ["any", "fast", "slow"])
@@ -78,6 +80,45 @@ def test_whole_buffers_against_the_absorbing_chain(kind, server):
             assert tail < 1e-29
 
 
+def test_real_buffers_against_incomplete_gamma_functions():
+    """The share of every branch at real K and M, n = 2 slow servers; 30 digits, the fast line by quadrature."""
+    for q, r, K, M, t in ((0.8, 3.0, 2.4, 5.7, 3.0), (1.4, 0.7, 1.3, 0.6, 1.5), (1.1, 9.0, 6.5, 12.3, 7.0)):
+        tail = stalling.response_time_survival(stalling.Params(q, r, K, M, 2, 2), jnp.asarray([t]))[0]
+        waits = stalling.response_time_survival(stalling.Params(q, r, K, M, 2, 2), jnp.asarray([t]), "waiting")[0]
+        with mpmath.workdps(30):
+            q, r, K, M, t = (mpmath.mpf(x) for x in (q, r, K, M, t))
+            below, _, P, h = weights(q, r, K, M, 2, 2)
+            b, mu, nu = 2 * q, 1 / r, 2 + 2 / r
+            buffer = queue_tails(t, 2 - b, mpmath.mpf(2), b, K, mpmath.mpf(1))
+            slow = queue_tails(t, nu - b, nu, b, M, mu)
+            fast = after_stage(t, nu - b, nu, b, M, K, mpmath.mpf(2), mpmath.mpf(1))
+            to_fast, to_slow = 2 / nu, 2 * mu / nu
+            total = below + (1 - q**K) / (1 - q) + P * (h - 1) + P * (1 - (b / nu)**M) / (1 - b / nu)
+            wait = buffer[0] + P * (to_slow * slow[0] + to_fast * fast[0])
+            rest = below * mpmath.exp(-t) + P * (h - 1) * mpmath.exp(-mu * t)
+            response = wait + rest + buffer[1] + P * (to_slow * slow[1] + to_fast * fast[1])
+        assert abs(float(waits) / float(wait / total) - 1) < 1e-14
+        assert abs(float(tail) / float(response / total) - 1) < 1e-14
+
+
+def test_less_than_one_place():
+    """Few places of the buffer or the line: the waiting tail keeps its digits and derivative down to none."""
+    def tail(K, M, t):
+        params = stalling.Params(0.5, 0.1, K, M, 1, 1)  # nu = 11, m = 1: the tail at K = 0 is far below e^-t
+        return stalling.response_time_survival(params, t, "waiting")
+
+    t = jnp.asarray(2.2)
+    with mpmath.workdps(40):
+        exact = float(chain_law(0.5, 0.1, 0, 4, 1, 1, 2.2, "waiting")[0])
+    at_zero, slope = jax.value_and_grad(tail)(jnp.asarray(0.0), jnp.asarray(4.0), t)
+    assert exact < 1e-6 and abs(at_zero / exact - 1) < 1e-13
+    for K in (1e-9, 1e-6):
+        assert abs((tail(jnp.asarray(K), jnp.asarray(4.0), t) - at_zero) / K / slope - 1) < 1e-5
+    small = jax.vmap(tail, (0, 0, None))(jnp.asarray([0.0, 0.0, 0.0]), jnp.asarray([0.0, 1e-9, 1e-6]), t)
+    assert small[0] == 0
+    np.testing.assert_allclose(small[2] / small[1], 1e3, rtol=1e-5)
+
+
 def test_little_over_the_domain():
     """The mean of the law against N/throughput, which uses none of its sums."""
     rng = np.random.default_rng(5)
@@ -86,7 +127,8 @@ def test_little_over_the_domain():
     q[::4] = 1 + rng.normal(size=size // 4) * 10 ** rng.uniform(-12, -2, size // 4)
     K, M = 10 ** rng.uniform(-6, 7, size), 10 ** rng.uniform(-6, 7, size)
     params = stalling.Params(q, r, K, M, 5, 2)
-    for server, name in (("any", "mean_response_time"), ("fast", "mean_response_time_fast"), ("slow", "mean_response_time_slow")):
+    for server, name in (("any", "mean_response_time"), ("fast", "mean_response_time_fast"),
+                         ("slow", "mean_response_time_slow")):
         mean = stalling.response_time_moments(params, server=server).mean
         np.testing.assert_allclose(mean, getattr(stalling.metrics(params), name), rtol=2e-13)
 
@@ -95,8 +137,8 @@ def test_moments_are_those_of_the_tail():
     """E T = int P(T > t) dt and E T^2 = int 2 t P(T > t) dt by Gauss-Legendre panels."""
     nodes, weights = np.polynomial.legendre.leggauss(40)
     edges = np.concatenate([[0.0], np.geomspace(0.01, 400, 30)])
-    t = np.concatenate([(a + b) / 2 + (b - a) / 2 * nodes for a, b in zip(edges[:-1], edges[1:], strict=True)])
-    w = np.concatenate([(b - a) / 2 * weights for a, b in zip(edges[:-1], edges[1:], strict=True)])
+    t = np.concatenate([(a + b) / 2 + (b - a) / 2 * nodes for a, b in itertools.pairwise(edges)])
+    w = np.concatenate([(b - a) / 2 * weights for a, b in itertools.pairwise(edges)])
     params = stalling.Params(1.1, 4.0, 2.5, 7.3, 2, 3)
     for kind in ("response", "waiting"):
         tail = np.asarray(stalling.response_time_survival(params, t, kind))
@@ -116,7 +158,8 @@ def test_variance_keeps_its_digits_where_times_hardly_vary():
 
 def test_endless_lines_are_the_limits_of_long_ones():
     t = jnp.asarray([0.0, 0.3, 5.0])
-    for endless, long in (({"K": math.inf, "M": 3.0}, {"K": 1e6, "M": 3.0}), ({"K": 2.0, "M": math.inf}, {"K": 2.0, "M": 1e6})):
+    for endless, long in (({"K": math.inf, "M": 3.0}, {"K": 1e6, "M": 3.0}),
+                          ({"K": 2.0, "M": math.inf}, {"K": 2.0, "M": 1e6})):
         for kind in ("response", "waiting"):
             got, near = (stalling.response_time_survival(stalling.Params(0.8, 5.0, **places, m=2, n=2), t, kind)
                          for places in (endless, long))
@@ -132,15 +175,17 @@ def test_time_unit_and_bounds():
     t = jnp.asarray([-1.0, 0.0, 1e-9, 2.0, 1e4, jnp.inf])
     tail = stalling.response_time_survival(p, t)
     np.testing.assert_allclose(stalling.response_time_survival(hours, t / 60), tail, rtol=1e-14)
-    np.testing.assert_allclose(stalling.response_time_density(hours, t / 60), 60 * stalling.response_time_density(p, t), rtol=1e-13)
+    density = stalling.response_time_density(p, t)
+    np.testing.assert_allclose(stalling.response_time_density(hours, t / 60), 60 * density, rtol=1e-13)
     assert tail[0] == 1 and abs(tail[1] - 1) < 1e-15 and tail[-1] == 0
-    assert abs(stalling.response_time_percentile(hours, 0.9) * 60 / stalling.response_time_percentile(p, 0.9) - 1) < 1e-14
+    in_hours, plain = (stalling.response_time_percentile(x, 0.9) for x in (hours, p))
+    assert abs(in_hours * 60 / plain - 1) < 1e-14
     assert stalling.response_time_percentile(p, 0.01, "waiting") == 0  # most do not wait at all
 
 
 def test_bad_input():
     p = stalling.Params(0.9, 4.0, 3.0, 6.0, 2, 0)
-    with pytest.raises(ValueError, match="p = 1.0"):
+    with pytest.raises(ValueError, match=r"p = 1\.0"):
         stalling.response_time_percentile(p, 1.0)
     with pytest.raises(ValueError, match="kind = 'sojourn'"):
         stalling.response_time_survival(p, 1.0, "sojourn")
@@ -167,7 +212,8 @@ def test_simulation():
                 chosen = np.ones(len(wait), bool) if server == "any" else slow == (server == "slow")
                 shares.append(np.mean((wait + (length if kind == "response" else 0))[chosen] > t))
             error = np.std(shares, ddof=1) / math.sqrt(len(shares))
-            assert abs(np.mean(shares) - stalling.response_time_survival(params, t, kind, server)) < 5 * error + 1e-12
+            exact = stalling.response_time_survival(params, t, kind, server)
+            assert abs(np.mean(shares) - exact) < 5 * error + 1e-12
 
 
 @functools.partial(jax.jit, static_argnums=(5, 6))
@@ -190,6 +236,7 @@ def test_float32():
     assert got.dtype == jnp.float32
     kept = np.asarray(exact) > 1e-6
     assert np.max(np.abs(np.asarray(got, np.float64) / exact - 1)[kept]) < 1e-4
-    mean = jax.jit(lambda p: mean_and_variance(make_law(p.q, p.r, p.K, p.M, Count(3), Count(2), "any"), "response", "any", Count(2))[0])
-    small = stalling.Params(*(a[0] for a in narrow[:4]), 3, 2)
-    assert mean(small).dtype == jnp.float32
+    small = stalling.Params(*(a[:8] for a in narrow[:4]), 3, 2)
+    mean = stalling.response_time_moments(small).mean
+    assert mean.dtype == jnp.float32
+    np.testing.assert_allclose(mean, stalling.metrics(small).mean_response_time, rtol=2e-5)
