@@ -8,6 +8,7 @@ equation), ``recursion`` and ``fixed_point`` (its equilibrium), ``newton`` (the 
 ``generator`` (a few queues, exactly), ``policies`` (other joining rules).
 """
 
+from hetjax.models.supermarket.environment import slow_environment
 from hetjax.models.supermarket.fixed_point import FixedPoint, fixed_point, level_count
 from hetjax.models.supermarket.generator import SmallSystem, generator
 from hetjax.models.supermarket.mean_field import drift
@@ -31,9 +32,10 @@ from hetjax.models.supermarket.published import (
 from hetjax.models.supermarket.refined import Refined, refined
 from hetjax.models.supermarket.response_time import TimeLaw, response_time, waiting_time
 from hetjax.models.supermarket.simulate import Simulated, simulate
+from hetjax.models.supermarket.transient import relaxation_time, spectral_gap, transient
 
 __all__ = ["JOIN_IDLE_QUEUE", "MODEL", "SHORTEST_OF_D", "FixedPoint", "Params", "Policy", "PublishedFixedPoint",
            "Refined", "Simulated", "SmallSystem", "TimeLaw", "drift", "evaluate", "fixed_point", "generator",
            "level_count", "lipschitz_constant", "newton_fixed_point", "one_plus_beta", "published_fixed_point",
-           "published_ode", "published_roots", "refined", "response_time", "simulate", "status", "waiting_time",
-           "without_replacement"]
+           "published_ode", "published_roots", "refined", "relaxation_time", "response_time", "simulate", "slow_environment",
+           "spectral_gap", "status", "transient", "waiting_time", "without_replacement"]

@@ -84,7 +84,7 @@ class Params:
         """The limit of fast MAP arrivals: descriptor (N D0, N D1), so that the phase of the arrival process moves N
         times faster than a queue and averages out: Poisson arrivals at the rate gamma D1 1 per server.
 
-        An environment as slow as a queue does not average out: :func:`hetjax.models.supermarket.simulate` has both.
+        An environment as slow as a queue does not average out, see :mod:`hetjax.models.supermarket.environment`.
         """
         return cls(arrivals.rate(), d, service.alpha, service.T)
 

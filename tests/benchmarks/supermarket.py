@@ -1,0 +1,106 @@
+"""Fixed points per second: ``python tests/benchmarks/supermarket.py [--json FILE] [--points N]``.
+
+Protocol. One process, all CPU cores, float64. Points: rho from 0.5 to 0.9999 (equidistant in log(1 - rho)), d = 2,
+three services. Contenders, alternating, ``--repeats`` times each, best time counts, compilation excluded:
+
+point      the metrics of the registry's model: the level recursion until the queue is exhausted, 1024 points a batch;
+levels     fixed_point with all levels kept, vmap in batches of 256;
+gradient   value and reverse gradient (arrival rate, d) of ``levels``;
+brentq     the same recursion with numpy and scipy.optimize.brentq, one point at a time, on a sample of the points.
+
+The largest relative difference of the means from brentq's is printed as a check that the same thing was computed.
+"""
+
+import argparse
+import json
+import math
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.optimize import brentq
+
+from hetjax.models.supermarket import Params, fixed_point, level_count
+from hetjax.models.supermarket.metrics import point_metrics
+from hetjax.processes import PH, coxian, exponential, hyperexponential_balanced
+
+
+def services():
+    return {
+        "exponential": exponential(1.0),
+        "H2, SCV 10": hyperexponential_balanced(1.0, 10.0),
+        "Coxian, 4 phases": coxian([4.0, 3.0, 2.0, 1.0], [0.9, 0.8, 0.5]).rescaled(1.0),
+    }
+
+
+def by_brentq(rate, d, alpha, T):
+    n = len(alpha)
+    one, identity = np.ones(n), np.eye(n)
+    s = rate * np.linalg.solve(-T.T, alpha)
+    u, mean, before = s.sum(), 0.0, 1.0
+    while u > 1e-17 * mean:
+        mean += u
+
+        def above(v, s=s, u=u):
+            r = rate * (u**d - v**d) / (u - v)
+            return np.linalg.solve((r * identity - T).T, r * s + rate * v**d * alpha), r
+
+        low, high = u * (u / before) ** (2 * d), u * (1 - 1e-12)
+        v = brentq(lambda v: above(v)[0] @ one - v, low, high, xtol=1e-300, rtol=1e-14)
+        before, u, s = u, v, above(v)[0]
+    return mean
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=int, default=10_240)
+    parser.add_argument("--sample", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    rates = 1 - np.exp(np.linspace(np.log(0.5), np.log(1e-4), options.points))
+    sample = np.linspace(0, options.points - 1, options.sample).astype(int)
+    results = {}
+    for name, law in services().items():
+        alpha, T = np.asarray(law.alpha), np.asarray(law.T)
+        levels = level_count(0.9999, 2.0, float(PH.scv(law)))
+
+        def params(rate, d, law=law):
+            return Params(rate, d, law.alpha, law.T)
+
+        def kept(rate, d, params=params, levels=levels):
+            return fixed_point(params(rate, d), levels=levels).value.mean_queue_length
+
+        def batched(function, size):
+            run = jax.jit(lambda r: jax.lax.map(lambda x: function(x, jnp.asarray(2.0)), r, batch_size=size))
+            run = run.lower(jnp.asarray(rates)).compile()
+            return lambda: jax.block_until_ready(run(jnp.asarray(rates)))
+
+        contenders = {
+            "point": (batched(lambda r, d, p=params: point_metrics(p(r, d)).mean_queue_length, 1024), options.points),
+            "levels": (batched(kept, 256), options.points),
+            "gradient": (batched(jax.value_and_grad(kept, (0, 1)), 256), options.points),
+            "brentq": (lambda a=alpha, T=T: np.array([by_brentq(rates[i], 2.0, a, T) for i in sample]), options.sample),
+        }
+        best, value = dict.fromkeys(contenders, math.inf), {}
+        for _ in range(options.repeats):
+            for contender, (call, count) in contenders.items():
+                begin = time.perf_counter()
+                value[contender] = call()
+                best[contender] = min(best[contender], (time.perf_counter() - begin) / count)
+        means = np.stack([np.asarray(value[c])[sample] for c in ("point", "levels")])
+        error = np.max(np.abs(means / value["brentq"] - 1))  # NaN if any mean is
+        print(f"{name} ({levels} levels kept); largest relative difference of the means from brentq's: {error:.1e}")
+        for contender, seconds in best.items():
+            print(f"    {contender:10s} {1e6 * seconds:10.2f} us a point   {best['brentq'] / seconds:8.1f} x brentq")
+        print(f"    value and gradient over value: {best['gradient'] / best['levels']:.2f}")
+        results[name] = {"seconds_per_point": best, "largest_difference": float(error)}
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(results, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
