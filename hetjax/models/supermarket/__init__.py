@@ -5,7 +5,8 @@ phase-type service times; its equations and formula as printed are in ``publishe
 answers are those of the correct mean field: ``params`` (parameters, domain), ``mean_field`` (the differential
 equation), ``recursion`` and ``fixed_point`` (its equilibrium), ``newton`` (the same by another method),
 ``response_time`` (laws of response and waiting times), ``refined`` and ``simulate`` (finitely many queues),
-``generator`` (a few queues, exactly), ``policies`` (other joining rules).
+``generator`` (a few queues, exactly), ``policies`` (other joining rules), ``environment`` (arrivals modulated as slowly as a queue),
+``transient`` (trajectories and their speed), ``model`` (the registry entry).
 """
 
 from hetjax.models.supermarket.environment import slow_environment
@@ -37,5 +38,5 @@ from hetjax.models.supermarket.transient import relaxation_time, spectral_gap, t
 __all__ = ["JOIN_IDLE_QUEUE", "MODEL", "SHORTEST_OF_D", "FixedPoint", "Params", "Policy", "PublishedFixedPoint",
            "Refined", "Simulated", "SmallSystem", "TimeLaw", "drift", "evaluate", "fixed_point", "generator",
            "level_count", "lipschitz_constant", "newton_fixed_point", "one_plus_beta", "published_fixed_point",
-           "published_ode", "published_roots", "refined", "relaxation_time", "response_time", "simulate", "slow_environment",
-           "spectral_gap", "status", "transient", "waiting_time", "without_replacement"]
+           "published_ode", "published_roots", "refined", "relaxation_time", "response_time", "simulate",
+           "slow_environment", "spectral_gap", "status", "transient", "waiting_time", "without_replacement"]
