@@ -33,7 +33,7 @@ def exponential_moment(order: int, x: jax.Array, length: jax.Array, decay: jax.A
     """H_k(x, K) = int_0^K s^k e^{xs} ds with k = ``order``, x <= 0, K = ``length`` >= 0 and ``decay`` = e^{xK}.
 
     ``decay`` is handed in because the caller needs it as well (or knows it better, as a ratio); it must be the
-    function of x and K that it says, its tangent is not used. Relative error about 5 k! units in the last place.
+    function of x and K that it says, its tangent is not used. Relative error within 40 k! units in the last place.
 
     >>> import jax.numpy as jnp
     >>> x, K = jnp.asarray(-1e-9), jnp.asarray(2.0)
@@ -134,7 +134,7 @@ def geometric_sum(ratio: jax.Array, terms: jax.Array) -> jax.Array:
     """
     x, inner, decay, terms = _turned(ratio, terms)
     plain = geometric_sums(x, inner, terms, decay).plain
-    return jnp.where(ratio > 1, plain / jnp.where(ratio > 1, decay * ratio, 1), plain)
+    return jnp.where(ratio > 1, plain * inner * _growth(ratio, x, terms), plain)
 
 
 def weighted_geometric_sum(ratio: jax.Array, terms: jax.Array) -> jax.Array:
@@ -148,7 +148,7 @@ def weighted_geometric_sum(ratio: jax.Array, terms: jax.Array) -> jax.Array:
     """
     x, inner, decay, terms = _turned(ratio, terms)
     ascending = geometric_sums(x, inner, terms, decay).ascending
-    above = descending_sum(x, inner, terms, decay) / jnp.where(ratio > 1, decay, 1)
+    above = descending_sum(x, inner, terms, decay) * _growth(ratio, x, terms)
     return jnp.where(ratio > 1, above, ascending)
 
 
@@ -157,6 +157,11 @@ def _turned(ratio: jax.Array, terms: jax.Array) -> tuple[jax.Array, jax.Array, j
     x = log(ratio)
     x = jnp.where(ratio > 1, -x, x)
     return x, jnp.where(ratio > 1, 1 / ratio, ratio), jnp.exp(x * terms), terms
+
+
+def _growth(ratio: jax.Array, x: jax.Array, terms: jax.Array) -> jax.Array:
+    """ratio^K where ``ratio`` > 1 (1/decay would leave the range in its second derivative long before this does)."""
+    return jnp.exp(jnp.where(ratio > 1, -x * terms, 0))
 
 
 def finite_terms(terms: jax.Array) -> jax.Array:
