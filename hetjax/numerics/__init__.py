@@ -4,6 +4,7 @@ Everything here is elementwise, works in float32 and float64, and can be differe
 """
 
 from hetjax.numerics.counting import Count
+from hetjax.numerics.decay import decay_and_rest
 from hetjax.numerics.erlang import TruncatedPoisson, erlang_b, erlang_c, log_tail, truncated_poisson
 from hetjax.numerics.geometric import (
     GeometricSums,
@@ -14,11 +15,11 @@ from hetjax.numerics.geometric import (
     ratio_moments,
     weighted_geometric_sum,
 )
-from hetjax.numerics.logarithm import atanh_over, log, log1p, log_near_one
+from hetjax.numerics.logarithm import atanh_over, atanh_rest, log, log1p, log_near_one
 from hetjax.numerics.shares import share
 
 __all__ = [
-    "Count", "GeometricSums", "TruncatedPoisson", "atanh_over", "descending_sum", "erlang_b", "erlang_c",
-    "exponential_moment", "geometric_sum", "geometric_sums", "log", "log1p", "log_near_one", "log_tail",
-    "ratio_moments", "share", "truncated_poisson", "weighted_geometric_sum",
+    "Count", "GeometricSums", "TruncatedPoisson", "atanh_over", "atanh_rest", "decay_and_rest",
+    "descending_sum", "erlang_b", "erlang_c", "exponential_moment", "geometric_sum", "geometric_sums", "log",
+    "log1p", "log_near_one", "log_tail", "ratio_moments", "share", "truncated_poisson", "weighted_geometric_sum",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 
 State = TypeVar("State")
 
-UNROLLED = 10  # loops up to this many steps are written out
+UNROLLED = 16  # loops up to this many steps are written out
 
 
 @jax.tree_util.register_pytree_node_class

@@ -43,7 +43,7 @@ def truncated_poisson(load: jax.Array, count: Count) -> TruncatedPoisson:
 
     def step(s: Any, state: Any) -> Any:
         inverse, _, excess, term = state
-        term = term * (load / s)
+        term = term * (load * (1 / s))
         return (1 + inverse) * ((s + 1) * per), inverse, excess + term, term
 
     # i_0 = 0 makes the mean of m = 1 come out as 0
@@ -57,7 +57,7 @@ def truncated_poisson(load: jax.Array, count: Count) -> TruncatedPoisson:
 @truncated_poisson.defjvp
 def _truncated_poisson_jvp(primals: Any, tangents: Any) -> Any:
     load, count = primals
-    out = truncated_poisson(load, count)
+    out = jax.lax.optimization_barrier(truncated_poisson(load, count))
     m = count.real(load)
     d = tangents[0] / load
     mean = (out.mean - (m - 1 - out.mean) * (load - out.mean)) * d

@@ -23,8 +23,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hetjax.models.stalling.crossing import small_roots
 from hetjax.models.stalling.load import log_rho
-from hetjax.models.stalling.recursion import small_roots
 from hetjax.numerics import exponential_moment, log, log1p, log_near_one, ratio_moments, truncated_poisson
 from hetjax.numerics.counting import Count
 

@@ -24,8 +24,8 @@ def log_rho(q: jax.Array, r: jax.Array, m: Any, n: Any) -> jax.Array:
     >>> float(log_rho(jnp.asarray(1.5), jnp.asarray(1.0), 2.0, 1.0))
     0.0
     """
-    whole = m * r + n
-    return log_near_one(q * (m * r / whole), product_excess(m, r, q - 1, n) / whole)
+    per = 1 / (m * r + n)
+    return log_near_one(q * (m * r * per), product_excess(m, r, q - 1, n) * per)
 
 
 @log_rho.defjvp

@@ -16,15 +16,7 @@ Levels 1..m-1. With X = Y/w: w' = a Y + b w, Y' = w' + l Y. The derivatives of X
 Gamma = Y w_a - Y_a w >= 0 obeys Gamma' = l (b Gamma + Y^2), positive as well, and dX/da = -Gamma/w^2; and as Y, w are
 Charlier polynomials (an Appell sequence in b: dY_l/db = l Y_{l-1}), b d ln X/db = b (1 - 1/X) - (m-1) + a (X - 1).
 
-Levels m..L. The map is one fixed Moebius map, applied k = K+1 times. Its matrix has trace W = a+m+b and determinant
-mb, so with D^2 = W^2 - 4mb = B^2 + 4ab, B = m(q-1) - a, eigenvalues w+- = (W +- D)/2 and s = k ln(w+/w-),
-
-    X_L = [(v+ E + D kappa) X + b E] / [E (a X + v-) + D kappa],    kappa = e^{-s},  E = 1 - kappa,
-
-v+ = (D-B)/2, v- = (D+B)/2 formed from v+ v- = ab without cancellation. Where s is small, all is written in D^2, of
-which it is an analytic function: theta = s/(2k), C = cosh(k theta), S = sinh(k theta)/D,
-
-    X_L = [(C - S B) X + 2 b S] / [C + S B + 2 S a X].
+Levels m..L are one step of crossing.py.
 """
 
 from typing import Any, NamedTuple
@@ -33,11 +25,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hetjax.models.stalling.crossing import cross, cross_buffer, cross_with_derivatives, hold
 from hetjax.numerics.counting import Count
 from hetjax.numerics.geometric import finite_terms
-from hetjax.numerics.logarithm import atanh_over, log, log1p, split_exponent
-
-_SERIES = 8  # terms of cosh and sinh on |k theta| < 1/2
+from hetjax.numerics.logarithm import log, log1p
 
 
 class FullBuffer(NamedTuple):
@@ -62,39 +53,6 @@ class Phases(NamedTuple):
     x1: jax.Array
 
 
-class Crossing(NamedTuple):
-    """X after the levels m..L as ``numerator``/``denominator``, and the way it was formed.
-
-    ``denominator`` is w_L/w_{m-1} over D^-1 w+^k, or over (mb)^(k/2) where ``gentle``.
-    """
-
-    numerator: jax.Array
-    denominator: jax.Array
-    gentle: jax.Array
-    plus: jax.Array
-    D: jax.Array
-
-
-@jax.custom_jvp
-def small_roots(B: jax.Array, ab: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(v+, v-, D) with v+- = (D -+ B)/2, D = sqrt(B^2 + 4ab), each with full relative accuracy; ab > 0.
-
-    The derivative has no branch: kernels that round B differently must not mix the two forms.
-    """
-    D = jnp.sqrt(B * B + 4 * ab)
-    large = (jnp.abs(B) + D) / 2
-    small = ab / large
-    return jnp.where(B < 0, large, small), jnp.where(B < 0, small, large), D
-
-
-@small_roots.defjvp
-def _small_roots_jvp(primals: Any, tangents: Any) -> Any:
-    plus, minus, D = small_roots(*primals)
-    dB, dab = tangents
-    per = 1 / D
-    return (plus, minus, D), ((dab - plus * dB) * per, (dab + minus * dB) * per, (primals[0] * dB + 2 * dab) * per)
-
-
 def ascend(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Array, jax.Array]:
     """(Y, w), up to a common factor, with X_{m-1} = Y/w; O(m)."""
 
@@ -107,7 +65,7 @@ def ascend(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Array, jax.Array]:
         return state[0] / state[1], jnp.ones_like(b)
 
     one = jnp.ones_like(a * b)
-    return m.climb(step, (one, one), b, rescale, chunk=4 if np.dtype(b.dtype) == np.float32 else 8)
+    return m.climb(step, (one, one), b, rescale, chunk=4 if np.dtype(b.dtype) == np.float32 else 16)
 
 
 def ascend_with_derivative(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -124,51 +82,9 @@ def ascend_with_derivative(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Ar
         return state[0] * per, jnp.ones_like(b), state[2] * per * per
 
     one = jnp.ones_like(a * b)
-    state = m.climb(step, (one, one, 0 * one), b, rescale, chunk=2 if np.dtype(b.dtype) == np.float32 else 8)
+    state = m.climb(step, (one, one, 0 * one), b, rescale, chunk=2 if np.dtype(b.dtype) == np.float32 else 16)
     X, _, fall = rescale(state)
     return X, fall, b * (X - 1) + X * (a * (X - 1) - (m.real(b) - 1))
-
-
-def cross_buffer(Y: jax.Array, w: jax.Array, a: jax.Array, q: jax.Array, k: jax.Array, m: Any) -> Crossing:
-    """X after ``k`` = K+1 steps at fast rate ``m`` from X = Y/w; O(1), any real k >= 1."""
-    b = q * m
-    B = m * (q - 1) - a
-    W = a + m + b
-    plus, minus, D = small_roots(B, a * b)
-    theta, near = _half_log_ratio(a, b, m, B, D)
-    s = 2 * k * theta
-    kappa = jnp.exp(-s)
-    E = 1 - kappa
-    numerator = (plus * E + D * kappa) * Y + b * E * w
-    denominator = E * (a * Y + minus * w) + D * kappa * w
-    gentle = near & (s < 1)
-    per = 1 / W
-    D2 = jnp.where(gentle, B * B + 4 * a * b, 0)
-    g = k * per * atanh_over(D2 * per * per)
-    C, S = _cosh_sinh(jnp.where(gentle, g * g * D2, 0))
-    S = S * g
-    return Crossing(jnp.where(gentle, (C - S * B) * Y + 2 * b * S * w, numerator),
-                    jnp.where(gentle, (C + S * B) * w + 2 * S * a * Y, denominator), gentle, plus, D)
-
-
-@jax.custom_jvp
-def _half_log_ratio(a: jax.Array, b: jax.Array, m: Any, B: jax.Array, D: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """theta = ln(w+/w-)/2 = atanh(D/W), and whether w+/w- < sqrt 2; d theta = (da + db B/(2b))/D, without
-    cancellation."""
-    W = a + m + b
-    product = m * b
-    top = (W + D) / 2
-    exponent, y = split_exponent(top * top / product)
-    near = exponent == 0
-    z = jnp.where(near, D, y - 1) / jnp.where(near, W, y + 1)
-    return exponent * np.asarray(np.log(2.0) / 2, D.dtype) + z * atanh_over(z * z), near
-
-
-@_half_log_ratio.defjvp
-def _half_log_ratio_jvp(primals: Any, tangents: Any) -> Any:
-    _, b, _, B, D = primals
-    theta, near = _half_log_ratio(*primals)
-    return (theta, near), ((tangents[0] + tangents[1] * B / (2 * b)) / D, np.zeros(jnp.shape(near), jax.dtypes.float0))
 
 
 def log_rise(q: jax.Array, r: jax.Array, K: jax.Array, m: Count, j: Any) -> tuple[jax.Array, jax.Array]:
@@ -196,15 +112,6 @@ def log_rise(q: jax.Array, r: jax.Array, K: jax.Array, m: Count, j: Any) -> tupl
     steep = log(crossing.denominator / crossing.D) + k * log1p(crossing.plus / b)
     gentle = log(jnp.where(crossing.gentle, crossing.denominator, 1)) - k * log(q) / 2
     return log_w + jnp.where(crossing.gentle, gentle, steep), crossing.numerator / crossing.denominator
-
-
-def _cosh_sinh(u: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """cosh(sqrt u) and sinh(sqrt u)/sqrt u for 0 <= u < 1/4."""
-    C, S = jnp.ones_like(u), jnp.ones_like(u)
-    for i in range(_SERIES, 0, -1):
-        C = 1 + C * u / ((2 * i - 1) * (2 * i))
-        S = 1 + S * u / ((2 * i) * (2 * i + 1))
-    return C, S
 
 
 def _rescaling(dtype: Any) -> tuple[float, int]:
@@ -237,13 +144,14 @@ def phases(q: jax.Array, r: jax.Array, K: jax.Array, m: Any, n: Any, max_m: int 
     m, n = Count.of(m, max_m), Count.of(n, max_n)
     mreal, nreal, k = m.real(q), n.real(q), finite_terms(K) + 1
     b = q * mreal
-    per = 1 / (r * b)
+    per_r = 1 / r
+    per = per_r / b
 
     def step(j: Any, state: Any) -> Any:
         t, one, exponent, _, _ = state
-        a = j / r
-        crossing = cross_buffer(*ascend(a, b, m), a, q, k, mreal)
-        X = crossing.numerator / crossing.denominator
+        a = j * per_r
+        Y, w = ascend(a, b, m)
+        X = cross(Y, w, a, q, k, mreal)
         before = t
         t, one, exponent, shrink = _advance(t, one, exponent, (nreal + 1 - j) * per * X * t)
         return t, one, exponent, X, before * shrink
@@ -274,42 +182,37 @@ def _log_h0(mantissa: jax.Array, exponent: jax.Array) -> jax.Array:
 
 @full_buffer.defjvp
 def _full_buffer_jvp(primals: Any, tangents: Any) -> Any:
-    """Partial derivatives along q, r, K ride in the phase recursion as u_j = d ln t_j: u_{j-1} = (c_j t_j/t_{j-1})(d
-    ln c_j + u_j)."""
+    """Partial derivatives along ln q, ln r, K ride in the phase recursion as u_j = d ln t_j: u_{j-1} = (c_j
+    t_j/t_{j-1})(d ln c_j + u_j)."""
     q, r, K, m, n = primals
     mreal, nreal = m.real(q), n.real(q)
     k = finite_terms(K) + 1
     b = q * mreal
-    per = 1 / (r * b)
-
-    def crossed(X: jax.Array, a: jax.Array, q: jax.Array, k: jax.Array) -> jax.Array:
-        crossing = cross_buffer(X, jnp.ones_like(X), a, q, k, mreal)
-        return crossing.numerator / crossing.denominator
+    per_r = 1 / r
+    per = per_r / b
 
     def step(j: Any, state: Any) -> Any:
         t, one, exponent, _, _, u, _ = state
-        a = j / r + 0 * b
-        X, fall, rise = ascend_with_derivative(a, b, m)
-        X, pull = jax.vjp(crossed, X, a, q + 0 * a, k + 0 * a)
-        along_X, along_a, along_q, along_k = pull(jnp.ones_like(X))
-        dq = (along_q + along_X * rise / q) / X
-        dr = (along_X * fall - along_a) * a / (r * X)
-        c = (dq - 1 / q, dr - 1 / r, along_k / X)
+        a = j * per_r + 0 * b
+        low, fall, rise = hold(ascend_with_derivative(a, b, m))
+        across = hold(cross_with_derivatives(low, a, q, k, mreal))
+        per_X = 1 / across.X
+        c = hold(((across.q + across.low * rise) * per_X - 1, (across.low * fall - across.a) * (a * per_X) - 1,
+             across.k * per_X))
         before = t
-        term = (nreal + 1 - j) * per * X * t
-        weight = term / (one + term)
+        term = hold((nreal + 1 - j) * per * across.X * t)
+        weight = hold(term / (one + term))
         t, one, exponent, shrink = _advance(t, one, exponent, term)
-        return t, one, exponent, X, before * shrink, tuple(weight * (v + w) for v, w in zip(c, u, strict=True)), \
-            tuple(v + w for v, w in zip(c, u, strict=True))
+        v = hold(tuple(x + y for x, y in zip(c, u, strict=True)))
+        return t, one, exponent, across.X, before * shrink, tuple(weight * x for x in v), v
 
     zero = jnp.zeros_like(q * r * k)
     t, _, exponent, x1, t1, u, v = n.descend(step, (*_start(q * r * k), (zero,) * 3, (zero,) * 3), q)
-    out = FullBuffer(_log_h0(t, exponent), nreal * x1 * (t1 / t))
+    out, u, v = hold((FullBuffer(_log_h0(t, exponent), nreal * x1 * (t1 / t)), u, v))
     # slow = r b (1 - 1/h_0) = n X_1 t_1/t_0, and v = d ln(c_1 t_1) = d ln(X_1 t_1) - d ln(r b)
-    own = (1 / q, 1 / r, 0.0)
-    d = tangents[:3]
+    d = (tangents[0] / q, tangents[1] * per_r, tangents[2])
     log_h0 = sum(x * y for x, y in zip(u, d, strict=True))
-    slow = sum(out.slow * (v[i] - u[i] + own[i]) * d[i] for i in range(3))
+    slow = sum(out.slow * (x - y + own) * z for x, y, own, z in zip(v, u, (1, 1, 0), d, strict=True))
     return out, FullBuffer(log_h0, slow)
 
 

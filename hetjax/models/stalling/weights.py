@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from hetjax.models.stalling.load import log_rho
 from hetjax.models.stalling.recursion import FullBuffer, full_buffer
 from hetjax.numerics.counting import Count
+from hetjax.numerics.decay import decay_and_rest
 from hetjax.numerics.erlang import TruncatedPoisson, truncated_poisson
 from hetjax.numerics.geometric import GeometricSums, finite_terms, geometric_sums
 from hetjax.numerics.logarithm import log
@@ -67,6 +68,11 @@ class Weights(NamedTuple):
     K: jax.Array
     M: jax.Array
 
+    def hold(self) -> "Weights":
+        """The same, so marked that a compiler computes them once, however many results are formed from them."""
+        numbers = {name: x for name, x in self._asdict().items() if name not in ("m", "n")}
+        return self._replace(**jax.lax.optimization_barrier(numbers))
+
     @property
     def line_sum(self) -> jax.Array:
         """sum_{s=1}^M rho^s, over rho^M where rho > 1."""
@@ -82,7 +88,7 @@ def fold(log_ratio: jax.Array, ratio: jax.Array, terms: jax.Array, rising: jax.A
     """The sequence turned over where ``rising`` (ratio > 1)."""
     x = jnp.where(rising, -log_ratio, log_ratio)
     inner = jnp.where(rising, 1 / ratio, ratio)
-    decay = jnp.exp(x * terms)
+    decay, _ = decay_and_rest(-x * terms)
     return Geometric(x, inner, decay, terms, geometric_sums(x, inner, terms, decay), rising)
 
 
@@ -100,7 +106,7 @@ def weigh(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: C
     lead = full.log_h0 + jnp.where(waiting.rising, waiting.log * M, zero)
     lead = lead - jnp.where(buffer.rising, zero, buffer.log * K)
     saturated = lead < 0
-    scale = jnp.exp(jnp.where(saturated, lead, -lead))
+    scale, _ = decay_and_rest(jnp.where(saturated, -lead, lead))
     rest = jnp.where(saturated, scale, jnp.ones_like(scale))
     level = poisson.tail * rest
     below = jnp.where(buffer.rising, buffer.decay, jnp.ones_like(q)) * rest
