@@ -77,7 +77,7 @@ class MAP:
         keeps the relative accuracy of correlations that have almost died out.
 
         >>> round(float(mmpp([[0.0, 1.0], [1.0, 0.0]], [1.0, 9.0]).correlation(1)), 6)
-        0.087719
+        0.148607
         """
         if lag < 0 or lag != int(lag):
             raise ValueError(f"lag = {lag!r}: must be a whole number >= 0")

@@ -2,11 +2,11 @@
 
 Source: Doubly exponential solutions for randomized load balancing models with Markovian arrival processes and
 phase-type service times; its equations and formula as printed are in ``published``, with their residuals. The default
-answers are those of the correct mean field: ``params`` (parameters, domain), ``mean_field`` (the differential
-equation), ``recursion`` and ``fixed_point`` (its equilibrium), ``newton`` (the same by another method),
-``response_time`` (laws of response and waiting times), ``refined`` and ``simulate`` (finitely many queues),
-``generator`` (a few queues, exactly), ``policies`` (other joining rules), ``environment`` (arrivals modulated as slowly as a queue),
-``transient`` (trajectories and their speed), ``model`` (the registry entry).
+answers are those of the correct mean field. Which files hold what: ``params`` (parameters, domain), ``mean_field`` (the
+differential equation), ``recursion`` and ``fixed_point`` (its equilibrium), ``newton`` (the same by another method),
+``response_time`` (laws of response and waiting times), ``transient`` (trajectories and their speed), ``refined`` and
+``simulate`` (finitely many queues), ``generator`` (a few queues, exactly), ``policies`` (other joining rules),
+``environment`` (arrivals modulated as slowly as a queue), ``metrics`` and ``model`` (the registry entry).
 """
 
 from hetjax.models.supermarket.environment import slow_environment

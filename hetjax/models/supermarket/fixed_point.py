@@ -69,7 +69,7 @@ def level_count(rho: Any, d: Any, scv: Any) -> int:
     most 4096 levels.
 
     >>> level_count(0.9, 2.0, 1.0), level_count(0.9999, 1.01, 100.0)
-    (24, 49152)
+    (16, 49152)
     """
     rho, d, scv = np.broadcast_arrays(*(np.asarray(x, float) for x in (rho, d, scv)))
     stretch = 1.05 * np.maximum(1, (1 + scv) / 2)

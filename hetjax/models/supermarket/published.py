@@ -142,10 +142,10 @@ def published_roots(D0: Any, D1: Any, alpha: Any, T: Any, d: Any, levels: int = 
 
     Returns:
       ``roots`` (found, a (1 + levels b)): pi_0, then pi_1, pi_2, ... row by row, different roots only; ``hits``
-      (found,), how many starts led to each. Runs on the host. Whether the list is complete no method of this kind can
-      prove.
+      (found,), how many starts led to each. Give so many ``levels`` that S_K^d < 1e-11, or none is found. Runs on the
+      host. Whether the list is complete no method of this kind can prove.
 
-    >>> roots, hits = published_roots([[-0.7]], [[0.7]], [1.0], [[-1.0]], 2.0, levels=5, starts=8)
+    >>> roots, hits = published_roots([[-0.7]], [[0.7]], [1.0], [[-1.0]], 2.0, levels=7, starts=8)
     >>> roots.shape[0], [round(float(u), 6) for u in roots[0, 1:4]]
     (1, [0.7, 0.343, 0.082354])
     """
