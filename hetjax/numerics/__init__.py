@@ -10,6 +10,7 @@ from hetjax.numerics.geometric import (
     GeometricSums,
     descending_sum,
     exponential_moment,
+    first_moments,
     geometric_sum,
     geometric_sums,
     ratio_moments,
@@ -20,6 +21,7 @@ from hetjax.numerics.shares import share
 
 __all__ = [
     "Count", "GeometricSums", "TruncatedPoisson", "atanh_over", "atanh_rest", "decay_and_rest",
-    "descending_sum", "erlang_b", "erlang_c", "exponential_moment", "geometric_sum", "geometric_sums", "log",
-    "log1p", "log_near_one", "log_tail", "ratio_moments", "share", "truncated_poisson", "weighted_geometric_sum",
+    "descending_sum", "erlang_b", "erlang_c", "exponential_moment", "first_moments", "geometric_sum",
+    "geometric_sums", "log", "log1p", "log_near_one", "log_tail", "ratio_moments", "share", "truncated_poisson",
+    "weighted_geometric_sum",
 ]
