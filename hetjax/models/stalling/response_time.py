@@ -5,8 +5,8 @@ served by a fast or by a slow server. Times are in the unit of 1/mu1. Service wi
 come, first served. The derivation is in response_law.py (who waits for what) and response_contour.py (the integrals).
 
 Accuracy in float64: 1e-13 relative for K, M <= 1e4, growing to eps t density/survival (the rounding of t) at 1e7, in
-the tail as well as in the middle; derivatives 1e-9. In float32: 1e-5 for K, M <= 100 and eps32 t density/survival
-beyond, which is 1e-3 at 1e4 and of no use from 1e6 on.
+the tail as well as in the middle; derivatives 1e-9. In float32: 1e-5 for K, M <= 1000 where the survival is above 1e-6,
+1e-4 at 10,000, and eps32 t density/survival beyond, which near the steep part of the law of a long full line is large.
 """
 
 import functools

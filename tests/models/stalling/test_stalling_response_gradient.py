@@ -75,7 +75,8 @@ def setting(function):
 
 
 @pytest.mark.parametrize("function, kind",
-                         [(survival, "response"), (survival, "waiting"), (percentile, "response")])
+                         [(survival, "response"), (survival, "waiting"),
+                          pytest.param(percentile, "response", marks=pytest.mark.slow)])
 def test_gradients(function, kind):
     x, m, n, t = setting(function)
     forward = np.asarray(mapped(function, jax.jacfwd, jnp.asarray(x), m, n, t, kind))
@@ -96,6 +97,7 @@ def test_reverse_mode_agrees():
     assert abs(forward[0, 0] - 0.11) < 0.01  # 37 with a kink at q = 1
 
 
+@pytest.mark.slow
 def test_reverse_mode_of_a_percentile():
     x, m, n, p = setting(percentile)
     forward = np.asarray(mapped(percentile, jax.jacfwd, jnp.asarray(x), m, n, p, "response"))
