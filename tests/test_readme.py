@@ -35,8 +35,9 @@ def test_links_and_images_exist(page):
 def test_exactly_two_commands_in_one_line_each():
     names = re.findall(r"<!-- command: (\w+) -->", README)
     assert names == ["sweep", "test"]
+    script = str(ROOT / ".ci/readme_command.py")
     for name in names:
-        done = subprocess.run([sys.executable, str(ROOT / ".ci/readme_command.py"), name], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, script, name], capture_output=True, text=True)
         assert done.returncode == 0 and len(done.stdout.strip().splitlines()) == 1
 
 

@@ -47,7 +47,8 @@ def test_more_phases_than_are_unrolled(dtype):
     exact = precise_levels(*levels[:3])
     np.testing.assert_allclose(law(levels, form="log").value, exact, atol=200 * EPS[dtype])
     rewards = jnp.asarray(np.random.default_rng(9).random((3, 27)), dtype)
-    np.testing.assert_allclose(mean(levels, rewards).value, np.sum(np.exp(exact) * np.asarray(rewards)), rtol=100 * EPS[dtype])
+    expected = np.sum(np.exp(exact) * np.asarray(rewards))
+    np.testing.assert_allclose(mean(levels, rewards).value, expected, rtol=100 * EPS[dtype])
 
 
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
