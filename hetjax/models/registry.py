@@ -222,7 +222,7 @@ def evaluate(model: str | Model, /, *, metrics: Sequence[str] | None = None, **a
     for name in chosen:
         found.metric(name)
     dtype = _common_dtype(arrays.values())
-    arrays = {axis.name: _real(axis.name, arrays[axis.name]) for axis in found.axes}
+    arrays = {axis.name: real_array(axis.name, arrays[axis.name]) for axis in found.axes}
     static: dict[str, int] = {}
     traced: dict[str, Any] = {}
     for axis in found.axes:
@@ -266,7 +266,7 @@ def evaluate(model: str | Model, /, *, metrics: Sequence[str] | None = None, **a
     return out
 
 
-def _real(name: str, value: Any) -> Any:
+def real_array(name: str, value: Any) -> Any:
     """``value`` as an array of real numbers (of numpy, unless it is traced or on a device); ValueError for others."""
     try:
         if isinstance(value, np.ma.MaskedArray):

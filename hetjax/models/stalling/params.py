@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from hetjax.models.registry import Axis
+from hetjax.models.registry import Axis, real_array
 from hetjax.result import Status
 
 AXES = (
@@ -61,11 +61,12 @@ class Params:
         given = dict(zip(_REAL, (q, r, K, M, mu1), strict=True))
         dtype = common_dtype(*given.values())
         for name, value in given.items():
+            value = real_array(name, value)
             if isinstance(value, jax.core.Tracer):
                 leaf = value.astype(dtype)
             else:
-                with jax.ensure_compile_time_eval():  # a number stays a known number inside jit
-                    leaf = jnp.asarray(value).astype(dtype)
+                with jax.ensure_compile_time_eval(), np.errstate(over="ignore"):  # a number stays known inside jit
+                    leaf = jnp.asarray(value.astype(dtype))
                 _check_leaf(_AXIS[name], np.asarray(leaf))
             object.__setattr__(self, name, leaf)
         for name, count in (("m", m), ("n", n)):
@@ -73,8 +74,9 @@ class Params:
                 raise ValueError(f"{name} is traced, but it gives shapes; use stalling.evaluate(..., max_{name}=...)")
             if np.ndim(count):
                 raise ValueError(f"{name} = {count!r} is an array, but it gives shapes; use stalling.evaluate")
-            _AXIS[name].check(count)
-            object.__setattr__(self, name, int(count))
+            number = float(real_array(name, count))
+            _AXIS[name].check(number)
+            object.__setattr__(self, name, int(number))
 
     def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[int, int]]:
         """The real leaves with their names, and (m, n)."""
@@ -125,10 +127,12 @@ def from_rates(arrival_rate: ArrayLike, mu1: ArrayLike, mu2: ArrayLike, K: Array
     dtype = common_dtype(arrival_rate, mu1, mu2, K, M)
     rates = {}
     for name, value in (("arrival_rate", arrival_rate), ("mu1", mu1), ("mu2", mu2)):
-        rates[name] = jnp.asarray(value).astype(dtype)
+        rates[name] = jnp.asarray(real_array(name, value)).astype(dtype)
         if not isinstance(rates[name], jax.core.Tracer) and not np.all(np.asarray(rates[name]) > 0):
             raise ValueError(f"{name} = {value!r} is outside its domain (0, inf); give a positive rate")
     fast, slow = rates["mu1"], rates["mu2"]
+    if not isinstance(m, jax.core.Tracer) and not np.ndim(m):
+        _AXIS["m"].check(float(real_array("m", m)))  # before it divides
     return Params(rates["arrival_rate"] / (fast * m), fast / slow, K, M, m, n, fast)
 
 
