@@ -5,12 +5,14 @@ Protocol. One process, all CPU cores. M/M/8 with load 6, mean number in the syst
 
 simulate   hetjax.ctmc.simulate, ``--lanes`` paths of ``--events`` events, mean or sampled holding times, 32 and 64 bit;
 numpy      the same algorithm, one vectorised step at a time over the same number of lanes;
-loop       a plain event loop in Python, one path, as object-oriented simulators work.
+loop       a plain event loop in Python, one path, as object-oriented simulators work;
+ciw        the package Ciw on the same queue (extra ``peers``; left out where it is not installed).
 
 Every contender's estimate is printed beside the exact mean, as a check that the same thing was computed.
 """
 
 import argparse
+import importlib.util
 import json
 import math
 import random
@@ -75,6 +77,22 @@ def loop_contender(events):
     return call, events
 
 
+def ciw_contender(events):
+    import ciw
+
+    until = events / (2 * LOAD)
+    network = ciw.create_network(arrival_distributions=[ciw.dists.Exponential(rate=LOAD)],
+                                 service_distributions=[ciw.dists.Exponential(rate=1.0)], number_of_servers=[SERVERS])
+
+    def call():
+        ciw.seed(0)
+        run = ciw.Simulation(network)
+        run.simulate_until_max_time(until)
+        return sum(record.exit_date - record.arrival_date for record in run.get_all_records()) / until
+
+    return call, events
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lanes", type=int, default=4096)
@@ -89,6 +107,8 @@ def main():
     }
     contenders["numpy"] = numpy_contender(options.lanes, max(1, options.events // 16))
     contenders["loop"] = loop_contender(200_000)
+    if importlib.util.find_spec("ciw"):
+        contenders["ciw"] = ciw_contender(20_000)
     best, value = dict.fromkeys(contenders, math.inf), {}
     for _ in range(options.repeats):
         for name, (call, events) in contenders.items():
