@@ -39,6 +39,7 @@ _LAZY = {  # public name -> module[:attribute]
     "stalling": "hetjax.models.stalling",
     "supermarket": "hetjax.models.supermarket",
     "sweep": "hetjax.sweep",
+    "threshold_queue": "hetjax.models.threshold_queue",
 }
 __all__ = ["__version__", *_LAZY]
 

@@ -130,17 +130,10 @@ def matrix_geometric(boundary: jax.Array, boundary_up: jax.Array, boundary_down:
     ends, ends_zeros = form(below)
     ends = ends / jnp.sum(ends)
     origin, first = ends[:b], ends[b:]
-    phases = up + local + down
-    beta, zeros = (panels.stationary_measure if S > LARGE else elimination.stationary_measure)(phases)
-    beta = beta / jnp.sum(beta)
-    pull = jnp.sum(down, axis=1) - jnp.sum(up, axis=1)
-    drift = beta @ pull
     arrivals = origin @ boundary_up
-    reference = jnp.argmax(lax.stop_gradient(beta))  # a recurrent phase, to which all others lead
-    mass = _along(phases, reference, beta, first @ down - arrivals, pull, first @ exits, drift)
-    moment = _along(phases, reference, beta, mass @ (down - up) - arrivals, pull, mass @ exits, drift)
+    mass, moment, drift, zeros = tail_sums(arrivals, first, up, local, down)
     norm = jnp.sum(origin) + jnp.sum(mass)
-    legal = (gap <= 0) & _one_class(phases, zeros) & _one_class(below, ends_zeros)
+    legal = (gap <= 0) & _one_class(up + local + down, zeros) & _one_class(below, ends_zeros)
     for block in (boundary, boundary_up, boundary_down, up, local, down):
         legal = legal & jnp.all(block >= 0)
     value = MatrixGeometric(origin / norm, first / norm, R, G, mass / norm, jnp.sum(moment) / norm, drift)
@@ -153,6 +146,32 @@ def matrix_geometric(boundary: jax.Array, boundary_up: jax.Array, boundary_down:
                            mean_level=value.mean_level * hide)
     residual = jnp.max(jnp.abs(jnp.sum(G, axis=1) - 1))
     return Solution(value, status, lax.stop_gradient(residual), jnp.zeros((), jnp.int32))
+
+
+def tail_sums(inflow: jax.Array, first: jax.Array, up: jax.Array, local: jax.Array,
+              down: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Sums over equal levels k = 1, 2, ...: sum_k pi_k (S,), sum_k k pi_k (S,), the drift beta (D - U) 1 and the number
+    of phases that Q = U + A + D never leads back from (int32).
+
+    ``inflow`` (S,) is the rate into level 1 by phase, ``first`` (S,) its law pi_1; see the module's docstring. The
+    diagonal of ``local`` is never read.
+
+    >>> import jax.numpy as jnp
+    >>> from hetjax.ctmc.matrix_geometric import tail_sums
+    >>> one = jnp.ones((1, 1))  # M/M/1 at load 1/2
+    >>> [float(x.sum()) for x in tail_sums(0.25 * one[0], 0.25 * one[0], 0.5 * one, 0 * one, one)[:3]]
+    [0.5, 1.0, 0.5]
+    """
+    phases = up + local + down
+    exits = jnp.sum(down, axis=1)
+    beta, zeros = (panels.stationary_measure if local.shape[0] > LARGE else elimination.stationary_measure)(phases)
+    beta = beta / jnp.sum(beta)
+    pull = exits - jnp.sum(up, axis=1)
+    drift = beta @ pull
+    reference = jnp.argmax(lax.stop_gradient(beta))  # a recurrent phase, to which all others lead
+    mass = _along(phases, reference, beta, first @ down - inflow, pull, first @ exits, drift)
+    moment = _along(phases, reference, beta, mass @ (down - up) - inflow, pull, mass @ exits, drift)
+    return mass, moment, drift, zeros
 
 
 def _off_diagonal(block: jax.Array) -> jax.Array:

@@ -17,7 +17,7 @@ of (l, 1) over l <= T, sum_l P(l, 1) = P(T, 1) v_T/a. So, up to the common facto
     Z = sum_{l<=T} q^l + (q^T/h_0) rho/(1 - rho),     E s = (q^T/h_0) [v_T/a + rho/(1 - rho)] / Z,
     E x = { sum_{l<=T} l q^l + (q^T/h_0) [T rho/(1 - rho) + rho/(1 - rho)^2] } / Z.
 
-For q > 1 everything is taken over q^T.
+For q > 1 everything is taken over q^T. The empty node: P(0, 1) = P(T, 1) / prod_{l<T} (v_l + q), in closed form too.
 
 **Real thresholds** T + f, 0 <= f < 1: at each event that makes T customers wait while the slow server idles it is
 started with probability 1 - f. Two policies that differ in one decision, mixed there, have a mixture of their two
@@ -36,9 +36,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from hetjax.models.stalling.crossing import cross
+from hetjax.models.stalling.recursion import log_rise
 from hetjax.models.stalling.weights import fold
-from hetjax.numerics.geometric import descending_sum, geometric_sums
-from hetjax.numerics.logarithm import log_near_one
+from hetjax.numerics.counting import Count
+from hetjax.numerics.geometric import descending_sum
+from hetjax.numerics.logarithm import log1p, log_near_one
 from hetjax.numerics.shares import share
 
 
@@ -85,7 +87,9 @@ def _whole(rate: jax.Array, mu1: jax.Array, mu2: jax.Array, T: jax.Array) -> _Wh
     top = jnp.where(rising, one, levels.decay) * inverse_h0  # (T, 1)
     tail = top * (rate / spare)  # (T + 1, 1), (T + 2, 1), ..
     busy = jnp.where(rising, one, levels.ratio) * levels.sums.plain  # levels 1..T
-    empty = jnp.where(rising, levels.decay, one)
+    idle = jnp.where(rising, levels.decay, one)  # level 0
+    rise, _ = log_rise(q, 1 / a, T - 1, Count(1), 1)  # sum_{l<T} ln(1 + v_l/q)
+    empty = idle * -jnp.expm1(-rise - log1p(v / q))
     total = 1 + levels.ratio * levels.sums.plain + tail
     beyond = (mu1 + mu2) / spare  # 1/(1 - rho)
     slow = top * (v / a) + tail
@@ -119,38 +123,32 @@ def means(rate: jax.Array, mu1: jax.Array, mu2: jax.Array, threshold: jax.Array)
     return Means(*(m + second * (n - m) for m, n in zip(low.means, high.means, strict=True)))
 
 
-def queue_length_law(rate: jax.Array, mu1: jax.Array, mu2: jax.Array, threshold: float, levels: int) -> jax.Array:
+def queue_length_law(rate: jax.Array, mu1: jax.Array, mu2: jax.Array, threshold: int, levels: int) -> jax.Array:
     """P(0, .., levels - 1 customers in the node), shape (levels,), for a whole threshold; one scalar point.
 
-    P(l, 1) = P(l + 1, 1)/(v_{l+1} + q) downwards from level T, so nothing is subtracted. O(T + levels).
+    P(l, 1) = P(l + 1, 1)/(v_l + q) and P(l, 0) = [P(l + 1, 0) + P(l + 1, 1) v_l/(v_l + q)]/q downwards from level T:
+    nothing is subtracted. O(T + levels); for real thresholds take :func:`hetjax.threshold_queue.solve`.
 
     >>> import jax.numpy as jnp
     >>> law = queue_length_law(jnp.asarray(1.0), jnp.asarray(2.0), jnp.asarray(1.0), 3, 200)
-    >>> round(float(law.sum()), 12)
-    1.0
+    >>> [round(float(p), 4) for p in law[:3]], round(float(law.sum()), 12)
+    ([0.5204, 0.2641, 0.1282], 1.0)
     """
     T = int(threshold)
     if T != threshold or T < 1:
-        raise ValueError(f"threshold = {threshold!r} must be a whole number >= 1 here; take solve() for real ones")
+        raise ValueError(f"threshold = {threshold!r}: must be a whole number >= 1; take solve() for real ones")
     q, a, rho = rate / mu1, mu2 / mu1, rate / (mu1 + mu2)
-    found = _whole(rate, mu1, mu2, jnp.full_like(q, T))
-    n = jnp.arange(max(levels, T + 1)).astype(q.dtype)
-    x = jnp.expand_dims(q, 0) ** n * jnp.expand_dims(found.means.empty, 0)  # P(x), right for x <= T
-    v = [jnp.asarray(a)]
-    for _ in range(T):
+    law = _whole(rate, mu1, mu2, jnp.full_like(q, T))
+    level_T = jnp.where(q > 1, jnp.ones_like(q), q**T) / law.total
+    v = [a + 0 * q]
+    for _ in range(T - 1):
         v.append(a + v[-1] / (v[-1] + q))
-    busy = [x[T] * found.inverse_h0]
-    for level in range(T - 1, -1, -1):
-        busy.append(busy[-1] / (v[level] + q))
-    slow = jnp.stack(busy[::-1])  # P(x, 1), x = 0..T
-    tail = slow[T] * jnp.expand_dims(rho, 0) ** (jnp.arange(1, max(levels - T, 1) + 1).astype(q.dtype))
-    slow = jnp.concatenate([slow, tail])
-    idle = [x[0] - slow[0]]
-    for level in range(T):  # P(l, 0) q = P(l + 1, 0) + P(l + 1, 1) v_l/(v_l + q), read upwards from the top
-        idle.append(jnp.zeros_like(idle[0]))
-    idle[T] = slow[T] * found.v / q
-    for level in range(T - 1, -1, -1):
-        idle[level] = (idle[level + 1] + slow[level + 1] * (v[level] / (v[level] + q))) / q
-    none = jnp.zeros(max(levels - T, 0), q.dtype)
-    law = jnp.concatenate([jnp.stack(idle), none])[:levels]
-    return law + jnp.concatenate([jnp.zeros((1,), q.dtype), slow])[:levels]
+    slow, idle = [level_T * law.inverse_h0], [level_T * (1 - law.inverse_h0)]
+    for v_l in reversed(v):
+        idle.append((idle[-1] + slow[-1] * (v_l / (v_l + q))) / q)
+        slow.append(slow[-1] / (v_l + q))
+    tail = slow[0] * jnp.expand_dims(rho, 0) ** jnp.arange(1, max(levels - T, 0) + 1).astype(q.dtype)
+    none = jnp.zeros((tail.size,), q.dtype)
+    alone = jnp.concatenate([jnp.stack(idle[::-1]), none])  # (n, 0)
+    both = jnp.concatenate([jnp.zeros((1,), q.dtype), jnp.stack(slow[::-1]), tail[:-1] if tail.size else tail])
+    return alone[:levels] + both[:levels]

@@ -121,7 +121,7 @@ def diffusion_threshold(rate: Array, mu1: Array, mu2: Array) -> Array:
     1.1997
     """
     theta, D, root_r = _diffusion(rate, mu1, mu2)
-    tau = (theta + D) / 2  # a lower bound, as coth > 1; the difference is concave and falls: Newton stays on one side
+    tau = (theta + D) / 2  # a lower bound, as coth > 1; the difference is convex and falls: Newton stays below the root
     for _ in range(6):
         coth = 1 / jnp.tanh(D * tau / 2)
         fall = 1 + D * D / 4 * (coth * coth - 1)
