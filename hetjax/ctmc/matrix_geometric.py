@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from hetjax.ctmc import elimination, panels
-from hetjax.ctmc.levels import LARGE
+from hetjax.ctmc.blocks import LARGE, block_times
 from hetjax.result import Solution, Status
 
 
@@ -60,12 +60,14 @@ def logarithmic_reduction(up: jax.Array, local: jax.Array, down: jax.Array) -> t
 
     Shapes (S, S), rates per unit time; diagonals of ``local`` are never read. A fixed number of doublings, 42 in
     float64 and 24 in float32: enough at saturation itself (the usual 10 are not). Cost 42 times 5 S^3.
-    For positive recurrent levels only: the last step takes G to be stochastic.
+    For positive recurrent levels only: the last step takes G to be stochastic. Small matrices may have further trailing
+    axes of independent problems, (S, S, ...), the same for all three.
     """
     S = local.shape[0]
     dtype = local.dtype
     solve = panels.solve if S > LARGE else elimination.solve
-    eye = jnp.eye(S, dtype=dtype)
+    times = jnp.matmul if local.ndim == 2 else block_times
+    eye = jnp.broadcast_to(jnp.eye(S, dtype=dtype).reshape(S, S, *[1] * (local.ndim - 2)), local.shape)
     doublings = 42 if jnp.finfo(dtype).bits == 64 else 24
 
     def both(rates: jax.Array, upward: jax.Array, downward: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -75,13 +77,13 @@ def logarithmic_reduction(up: jax.Array, local: jax.Array, down: jax.Array) -> t
 
     def double(_: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         G, climbed, H, L = carry
-        H, L = both(H @ L + L @ H, H @ H, L @ L)
-        return G + climbed @ L, climbed @ H, H, L
+        H, L = both(times(H, L) + times(L, H), times(H, H), times(L, L))
+        return G + times(climbed, L), times(climbed, H), H, L
 
     H, L = both(local, up, down)
     G, *_ = lax.fori_loop(0, doublings, double, (L, H, H, L))
-    times, _ = solve(local + up @ G, jnp.sum(down, axis=1), jnp.concatenate([down, eye], axis=1))
-    return times[:, :S], up @ times[:, S:]
+    x, _ = solve(local + times(up, G), jnp.sum(down, axis=1), jnp.concatenate([down, eye], axis=1))
+    return x[:, :S], times(up, x[:, S:])
 
 
 def matrix_geometric(boundary: jax.Array, boundary_up: jax.Array, boundary_down: jax.Array,

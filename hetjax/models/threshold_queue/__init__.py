@@ -5,8 +5,9 @@ arrivals in closed form.
 """
 
 from hetjax.models.threshold_queue.chain import generator
+from hetjax.models.threshold_queue.constant import BestThreshold, best_constant_threshold, mean_numbers
 from hetjax.models.threshold_queue.law import Law, Metrics, mean_number, metrics, metrics_of_law, queue_length_law, solve
 from hetjax.models.threshold_queue.params import Params, status
 
-__all__ = ["Law", "Metrics", "Params", "generator", "mean_number", "metrics", "metrics_of_law", "queue_length_law",
+__all__ = ["BestThreshold", "Law", "Metrics", "Params", "best_constant_threshold", "generator", "mean_number", "mean_numbers", "metrics", "metrics_of_law", "queue_length_law",
            "solve", "status"]

@@ -137,6 +137,11 @@ class Params:
         return cls(rate * (zeros - jnp.eye(letters.size, dtype=rate.dtype)), rate * ones, mu1, mu2, thresholds,
                    **static)
 
+    def with_thresholds(self, thresholds: Any, max_threshold: int | None = None) -> "Params":
+        """The same queue under other thresholds."""
+        return Params(self.D0, self.D1, self.mu1, self.mu2, thresholds, self.capacity,
+                      max_threshold=self.max_threshold if max_threshold is None else max_threshold)
+
     @property
     def phases(self) -> int:
         """The number p of phases of the arrival process."""
