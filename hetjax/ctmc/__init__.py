@@ -1,5 +1,6 @@
 """Continuous-time Markov chains: built from rates, solved, differentiated and vectorised as pure JAX functions."""
 
+from hetjax.ctmc.by_level import expectation_by_level
 from hetjax.ctmc.generator import (
     Classes,
     Levels,
@@ -34,6 +35,7 @@ __all__ = [
     "check_levels",
     "classes",
     "dense_to_levels",
+    "expectation_by_level",
     "expectation_levels",
     "explore",
     "first_passage_moments",

@@ -107,8 +107,12 @@ def missing_phases(levels: Levels, first: int) -> jax.Array | int:
 
 def block_size(levels: Levels, *_: Any) -> int:
     """Points whose levels fit the cache together (measured on CPU)."""
-    S = levels.local.shape[1]
-    return 256 if S == 1 else 64 if S <= 4 else 16
+    return points_together(levels.local.shape[1])
+
+
+def points_together(phases: int) -> int:
+    """The same from the number of phases."""
+    return 128 if phases == 1 else 64 if phases <= 4 else 16
 
 
 def close(rates: jax.Array, levels: Levels) -> jax.Array:

@@ -16,6 +16,7 @@ sum pi f = pi_0 M_0 / pi_0 m_0, m the same for f = 1: one pass, no storage.
 Sources: Grassmann, Taksar and Heyman, Oper. Res. 33 (1985); Gaver, Jacobs and Latouche, Adv. Appl. Prob. 16 (1984).
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -23,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hetjax.ctmc import elimination, panels
+from hetjax.ctmc import cofactors, elimination, panels
 from hetjax.ctmc.batching import fence, points_last
 from hetjax.ctmc.blocks import (
     LARGE,
@@ -121,18 +122,27 @@ def stationary_levels(levels: Levels, form: Literal["probability", "scaled", "lo
     return Solution(value, status, residual, jnp.zeros(status.shape, jnp.int32))
 
 
+def _expectation_block(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(k, ...) means and status; everything points last. In closed form where that is possible."""
+    if levels.mask is not None or levels.local.shape[1] > cofactors.PHASES:
+        return expectation_points(levels, rewards)
+    by_level = jnp.moveaxis(rewards, 0, 1)
+    steps = (*step_blocks(levels), by_level[:-1])
+    found = cofactors.expectation((levels.local[-1], by_level[-1]), steps, lambda blocks: blocks)
+    return where_good(*found, lambda: expectation_points(levels, rewards))
 
 
+def where_good(values: jax.Array, good: jax.Array, general: Callable[[], tuple[jax.Array, jax.Array]]) -> Any:
+    """The values where they are good, else those of the general elimination, with the status."""
+    def mend() -> tuple[jax.Array, jax.Array]:
+        others, status = general()
+        return jnp.where(good[None], values, others), jnp.where(good, jnp.uint8(Status.OK), status)
 
-
-
-
-
-
+    return lax.cond(jnp.all(good), lambda: (values, jnp.full(good.shape, Status.OK, jnp.uint8)), mend)
 
 
 def expectation_points(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(k, ...) means and status; everything points last."""
+    """(k, ...) means and status; everything points last. The general elimination."""
     S = levels.local.shape[1]
     points = levels.local.shape[3:]
     columns = jnp.concatenate([jnp.ones_like(rewards[:1]), rewards])
@@ -265,7 +275,7 @@ def _balance(levels: Levels, law: jax.Array, exponent: jax.Array) -> tuple[jax.A
 
 
 
-_expectation_batched = points_last(expectation_points, block_size)
+_expectation_batched = points_last(_expectation_block, block_size)
 _law_batched = points_last(_law_points, block_size)
 
 
@@ -289,7 +299,7 @@ def _(primals: Any, tangents: Any) -> Any:
     return jax.jvp(_law_points, primals, tangents)
 
 
-_POINTS: dict[Any, Any] = {_expectation: expectation_points, _law: _law_points}
+_POINTS: dict[Any, Any] = {_expectation: _expectation_block, _law: _law_points}
 
 
 def _run(function: Any, levels: Levels, *arguments: jax.Array) -> Any:

@@ -3,29 +3,44 @@
 Protocol: the contenders take turns, each repeated (``--repeats``, default 5), the smallest time counts; compile time is
 printed apart. All contenders get the same chains and build them from the same parameters inside the timed call:
 
-* levels: mean level (and the law) of L levels with S phases at random points; hetjax points last in blocks inside
-  ``lax.map``, and by plain ``vmap``; the peer assembles a sparse generator from arrays prepared once (only the numbers
-  change from point to point) and solves with scipy.sparse.linalg.spsolve, a loop over points;
+* levels: mean level (and the law) of L levels with S phases at random points; ``mean`` is expectation_by_level under
+  plain ``vmap`` on one device, ``devices`` the same shared out to all devices (one a core, as the sweep engine does);
+  ``stored`` and ``law`` have the levels in arrays, points last in blocks inside ``lax.map``, ``vmap`` is a plain
+  ``vmap`` over stored levels; the peer, on one core, assembles a sparse generator from arrays prepared once (only the
+  numbers change from point to point) and solves with scipy.sparse.linalg.spsolve, a loop over points;
 * dense: hetjax's GTH in a batch under ``vmap``; the peers are numpy's batched LU solve and, if installed,
   QuantEcon's gth_solve;
 * gradients: value and four derivatives, over the value alone.
+
+Times are CPU seconds of the process (on an idle machine the wall time, for one device), so that other work on the
+machine disturbs less; ``devices`` is wall time. Vectors of 512 bits where the CPU has them, as in the sweep engine.
 
     python tests/benchmarks/ctmc_solvers.py [--quick] [--json FILE]
 """
 
 import argparse
 import json
+import os
 import time
 
 import jax
+
+if "JAX_NUM_CPU_DEVICES" not in os.environ:
+    jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from hetjax import ctmc
+from hetjax.sweep.kernel import vector_width
 
 jax.config.update("jax_enable_x64", True)
+WIDTH = vector_width("cpu")
+PARTS = ["levels", "dense", "gradients"]
+OPTIONS = {"xla_cpu_prefer_vector_width": WIDTH} if WIDTH else None
 
 
 def seconds(contenders, repeats):
@@ -38,9 +53,10 @@ def seconds(contenders, repeats):
         best[name] = np.inf
     for _ in range(repeats):
         for name, call in contenders.items():
-            start = time.perf_counter()
+            clock = time.perf_counter if name == "devices" else time.process_time
+            start = clock()
             jax.block_until_ready(call())
-            best[name] = min(best[name], time.perf_counter() - start)
+            best[name] = min(best[name], clock() - start)
     return first, best
 
 
@@ -65,6 +81,24 @@ def level_chain(L, S):
         return levels, rewards
 
     return build
+
+
+def level_rule(S):
+    """The same family, one level at a time."""
+    climb, inside, fall = (jnp.asarray(x) for x in np.random.default_rng(0).random((3, S, S)) / S)
+
+    def block(level, p):
+        l = level.astype(p.dtype)
+        return climb * p[0], inside * p[1] + 0.1 * p[3], fall * (p[2] * (1 + 0.1 * l)), jnp.full(S, l)
+
+    return block
+
+
+def everywhere(f):
+    """f over the first axis, in equal parts on all devices."""
+    mesh = Mesh(np.array(jax.devices()), ("points",))
+    return jax.jit(jax.shard_map(f, mesh=mesh, in_specs=PartitionSpec("points"), out_specs=PartitionSpec("points"),
+                                 check_vma=False), compiler_options=OPTIONS)
 
 
 def sparse_mean(L, S):
@@ -96,23 +130,31 @@ def bench_levels(L, S, block, points, repeats):
     p = jnp.asarray(rng.uniform(0.5, 2, (4, count)))
 
     def in_blocks(f):
-        return jax.jit(lambda p: lax.map(lambda q: f(*build(q)), p.reshape(4, -1, block).swapaxes(0, 1)))
+        return jax.jit(lambda p: lax.map(lambda q: f(*build(q)), p.reshape(4, -1, block).swapaxes(0, 1)),
+                       compiler_options=OPTIONS)
 
     def one(q):
         levels, rewards = build(q)
         return ctmc.expectation_levels(levels, rewards[0]).value
 
-    mean = in_blocks(lambda c, f: ctmc.expectation_levels(c, f).value)
+    rule = level_rule(S)
+    mean = jax.jit(jax.vmap(lambda q: ctmc.expectation_by_level(rule, q, L).value), compiler_options=OPTIONS)
+    devices = everywhere(jax.vmap(lambda q: ctmc.expectation_by_level(rule, q, L).value))
+    stored = in_blocks(lambda c, f: ctmc.expectation_levels(c, f).value)
     law = in_blocks(lambda c, f: ctmc.stationary_levels(c).value)
-    plain = jax.jit(lambda p: lax.map(one, p.T, batch_size=1024))
+    plain = jax.jit(lambda p: lax.map(one, p.T, batch_size=1024), compiler_options=OPTIONS)
+    rows = p.T.copy()
+    spread = jax.device_put(rows, NamedSharding(Mesh(np.array(jax.devices()), ("points",)), PartitionSpec("points")))
     solve = sparse_mean(L, S)
     few = np.asarray(p[:, :max(min(count, 8000 // (L * S)), 2)])
-    first, best = seconds({"mean": lambda: mean(p), "law": lambda: law(p), "vmap": lambda: plain(p),
+    first, best = seconds({"mean": lambda: mean(rows), "devices": lambda: devices(spread), "stored": lambda: stored(p),
+                           "law": lambda: law(p), "vmap": lambda: plain(p),
                            "spsolve": lambda: [solve(q) for q in few.T]}, repeats)
-    np.testing.assert_allclose([solve(q) for q in few.T], np.ravel(mean(p))[:few.shape[1]], rtol=1e-9)
+    np.testing.assert_allclose([solve(q) for q in few.T], mean(rows)[:few.shape[1]], rtol=1e-9)
+    np.testing.assert_allclose(np.ravel(stored(p)), mean(rows), rtol=1e-12)
     us = {k: 1e6 * t / (few.shape[1] if k == "spsolve" else count) for k, t in best.items()}
-    return {"L": L, "S": S, "us": us, "compile_s": {k: first[k] - best[k] for k in ("mean", "law", "vmap")},
-            "spsolve_over_mean": us["spsolve"] / us["mean"], "spsolve_over_vmap": us["spsolve"] / us["vmap"],
+    return {"L": L, "S": S, "us": us, "compile_s": {k: first[k] - best[k] for k in ("mean", "stored", "law", "vmap")},
+            "spsolve_over": {k: us["spsolve"] / us[k] for k in ("mean", "devices", "stored", "law", "vmap")},
             "law_over_mean": us["law"] / us["mean"]}
 
 
@@ -126,7 +168,7 @@ def bench_dense(n, points, repeats):
     system[:, -1] = 1
     right = np.zeros((points, n, 1))
     right[:, -1] = 1
-    solve = jax.jit(jax.vmap(lambda q: ctmc.stationary(q).value))
+    solve = jax.jit(jax.vmap(lambda q: ctmc.stationary(q).value), compiler_options=OPTIONS)
     on_device = jnp.asarray(Q)
     contenders = {"gth": lambda: solve(on_device), "numpy": lambda: np.linalg.solve(system, right)}
     try:
@@ -148,7 +190,7 @@ def bench_gradients(L, S, points, repeats):
         return levels, rewards[0]
 
     def batch(f):
-        return jax.jit(lambda p: lax.map(f, p, batch_size=64))
+        return jax.jit(lambda p: lax.map(f, p, batch_size=64), compiler_options=OPTIONS)
 
     value = batch(lambda q: ctmc.expectation_levels(*chain(q)).value)
     accurate = batch(lambda q: ctmc.sensitivity(chain, q).value.gradient)
@@ -165,24 +207,28 @@ def main():
     parser.add_argument("--json", help="file for the figures")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="small sizes only")
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=PARTS)
     options = parser.parse_args()
-    report = {"levels": [], "dense": [], "gradients": []}
+    report = {"load_average": os.getloadavg(), "levels": [], "dense": [], "gradients": []}
     sizes = [(56, 1, 256, 16384), (56, 2, 64, 4096), (56, 3, 64, 4096), (56, 8, 16, 256), (67, 17, 16, 64)]
-    for L, S, block, points in sizes[:3] if options.quick else sizes:
+    sizes = sizes[:3] if options.quick else sizes
+    for L, S, block, points in sizes if "levels" in options.only else []:
         row = bench_levels(L, S, block, points, options.repeats)
         report["levels"].append(row)
         print(f"levels L={L} S={S}: " + ", ".join(f"{k} {v:.3g} us" for k, v in row["us"].items())
-              + f"; spsolve/mean {row['spsolve_over_mean']:.0f}, spsolve/vmap {row['spsolve_over_vmap']:.0f},"
-              f" law/mean {row['law_over_mean']:.2f}; compile {row['compile_s']['mean']:.1f} s", flush=True)
-    for n, points in [(3, 65536), (8, 8192), (16, 2048), (32, 512)][:2 if options.quick else 4]:
+              + "; spsolve over " + ", ".join(f"{k} {v:.0f}" for k, v in row["spsolve_over"].items())
+              + f"; law/mean {row['law_over_mean']:.2f}; compile {row['compile_s']['mean']:.1f} s", flush=True)
+    orders = [(3, 65536), (8, 8192), (16, 2048), (32, 512)][:2 if options.quick else 4]
+    for n, points in orders if "dense" in options.only else []:
         row = bench_dense(n, points, options.repeats)
         report["dense"].append(row)
         print(f"dense n={n}: " + ", ".join(f"{k} {v:.3g} us" for k, v in row["us"].items())
               + f"; numpy/gth {row['numpy_over_gth']:.2f}; compile {row['compile_s']:.1f} s", flush=True)
-    row = bench_gradients(56, 3, 2048, options.repeats)
-    report["gradients"].append(row)
-    print(f"gradients of 4 parameters, S=3: elimination {row['elimination_over_value']:.1f}, adjoint"
-          f" {row['adjoint_over_value']:.1f} values", flush=True)
+    if "gradients" in options.only:
+        row = bench_gradients(56, 3, 2048, options.repeats)
+        report["gradients"].append(row)
+        print(f"gradients of 4 parameters, S=3: elimination {row['elimination_over_value']:.1f}, adjoint"
+              f" {row['adjoint_over_value']:.1f} values", flush=True)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(report, file, indent=1)
