@@ -1,0 +1,69 @@
+"""The best thresholds by phase of the arrival process, by exact evaluation of neighbours."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from hetjax.models.threshold_queue.constant import best_constant_threshold
+from hetjax.models.threshold_queue.law import mean_number
+from hetjax.models.threshold_queue.params import Params, status
+from hetjax.result import Status
+
+Array = jax.Array
+
+
+class BestThresholds(NamedTuple):
+    """``thresholds`` (p,) by phase, their ``mean_number`` and that of the best constant threshold, ``steps`` taken.
+
+    ``status``: ok, or not_converged where a threshold reached the bound or the steps ran out.
+    """
+
+    thresholds: Array
+    mean_number: Array
+    constant_mean_number: Array
+    steps: Array
+    status: Array
+
+
+def best_thresholds(params: Params, max_threshold: int = 16, max_steps: int = 100) -> BestThresholds:
+    """Thresholds 1..``max_threshold`` by phase that no single step improves, from the best constant one.
+
+    In each round the 2 p thresholds that differ by one in one phase, and the two that differ by one in all, are
+    evaluated exactly and the best is taken if it gains more than rounding. (A search of all pairs found nothing better
+    in two phases, see the tests.) Two servers, infinite buffer; one point, vmap for many; not differentiable.
+
+    >>> from hetjax import threshold_queue
+    >>> p = threshold_queue.Params.from_word(1.3592957767505314, [1, 0], 1.0, 0.3592957767505315, thresholds=1)
+    >>> best = threshold_queue.best_thresholds(p, max_threshold=4)
+    >>> best.thresholds.tolist(), round(float(best.mean_number), 10)
+    ([1.0, 2.0], 1.1367779611)
+    """
+    params = jax.tree.map(lax.stop_gradient, params)
+    p, dtype = params.phases, params.D0.dtype
+    constant = best_constant_threshold(params, max_threshold)
+    moves = jnp.concatenate([jnp.eye(p, dtype=dtype), jnp.ones((1, p), dtype)] if p > 1 else [jnp.eye(p, dtype=dtype)])
+    moves = jnp.concatenate([moves, -moves])
+    gain = 1 - 64 * float(jnp.finfo(dtype).eps)
+
+    def evaluate(thresholds: Array) -> Array:
+        return mean_number(params.with_thresholds(thresholds, max_threshold))
+
+    def search(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        here, value, steps, _ = state
+        around = jnp.clip(here[None] + moves, 1, max_threshold)
+        values = jax.vmap(evaluate)(around)
+        best = jnp.argmin(values)
+        better = values[best] < value * gain
+        return (jnp.where(better, around[best], here), jnp.where(better, values[best], value),
+                steps + better.astype(jnp.int32), better)
+
+    start = jnp.broadcast_to(constant.threshold.astype(dtype), (p,))
+    found, value, steps, going = lax.while_loop(
+        lambda s: s[3] & (s[2] < max_steps), search,
+        (start, constant.mean_number, jnp.zeros((), jnp.int32), jnp.isfinite(constant.mean_number)))
+    code = status(params.with_thresholds(1, 1))
+    edge = going | jnp.any(found >= max_threshold)
+    code = jnp.where(edge & (code == int(Status.OK)), int(Status.NOT_CONVERGED), code).astype(jnp.uint8)
+    return BestThresholds(found, value, constant.mean_number, steps, code)
