@@ -11,11 +11,15 @@ there.
 kernel     hetjax the way of the sweep kernel: points in batches of the sweep's size (``lax.map`` over ``vmap``), two
            devices (``shard_map``), 512-bit vectors where the CPU has AVX-512;
 vmap       plain ``jit(vmap(mean_number))``, one device;
-numpy      the same recursion in numpy: blocks that fit the cache, in place, two threads; the best of several block
-           sizes, found beforehand (stalling_numpy.py);
+numpy_1, numpy_2   the same algorithm over the same domain in numpy, with one thread and with two: blocks that fit the
+           cache, in place, the best of several block sizes, found beforehand (stalling_numpy_whole.py); checked
+           against the kernel to 1e-12 at points all over the domain first;
+special_1, special_2   a simpler algorithm that only these points allow (q < 1, sums that cancel near 1, no
+           rescaling), in the same way (stalling_numpy.py);
 gradients  the kernel's value with the derivatives in q, r, K and M, as a sweep with ``grad`` computes them;
 metrics    the kernel with all closed-form metrics.
 
+Devices and threads are those of one process; numpy_1 is best compared with a run under JAX_NUM_CPU_DEVICES=1.
 Then ``--sparse`` single points at m = 5, n = 2, K = M = 50: assembly of the sparse generator, scipy's direct solve,
 mean number; and the time to trace and to compile value with gradients. Figures: kernel's points per second, the ratios,
 and the largest relative difference between contenders (all must compute the same).
@@ -39,6 +43,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 from stalling_numpy import NumpyMeanNumber, sparse_mean_number  # noqa: E402
+from stalling_numpy_whole import NumpyWholeDomain  # noqa: E402
 
 from hetjax.models.stalling import Metrics, Params, mean_number  # noqa: E402
 from hetjax.models.stalling.metrics import FROM_STATE_LAW, point_metrics  # noqa: E402
@@ -98,12 +103,34 @@ def best_times(contenders: dict[str, Callable[[], Any]], repeats: int) -> dict[s
     return found
 
 
-def best_block(m: int, n: int, points: list[np.ndarray]) -> NumpyMeanNumber:
+def anywhere(count: int, seed: int = 3) -> list[np.ndarray]:
+    """q, r, K, M all over the domain, with q = 1 and rho = 1 among them."""
+    rng = np.random.default_rng(seed)
+    q, r = (np.exp(rng.uniform(np.log(low), np.log(high), count)) for low, high in ((1e-8, 1e4), (1e-3, 1e9)))
+    q[::2] = rng.uniform(.05, 2, q[::2].size)
+    q[::64], q[1::64], q[2::64], r[2::64] = 1, 1 - 2.0**-30, 1.5, 1
+    K, M = np.exp(rng.uniform(0, np.log(1e7), (2, count)))
+    K[::2], M[::3] = rng.integers(0, 101, K[::2].size), rng.integers(0, 101, M[::3].size)
+    return [q, r, K, M]
+
+
+def best_block(kind: type[NumpyMeanNumber], m: int, n: int, threads: int, points: list[np.ndarray]) -> NumpyMeanNumber:
     """The numpy contender with the fastest block size on a part of the points."""
-    part = [a[:1 << 16] for a in points]
-    candidates = {size: NumpyMeanNumber(m, n, size) for size in (2048, 4096, 8192, 16384)}
+    part = [a[:1 << 17] for a in points]
+    candidates = {size: kind(m, n, size, threads) for size in (2048, 4096, 8192, 16384, 32768)}
     times = best_times({str(size): partial(f, *part) for size, f in candidates.items()}, 3)
     return candidates[min(candidates, key=lambda size: times[str(size)][0])]
+
+
+def check_whole_domain(m: int, n: int) -> float:
+    """The largest relative difference of the whole-domain contender from hetjax; raises where it is not the same."""
+    points = anywhere(1 << 14)
+    with np.errstate(over="ignore", under="ignore"):
+        found = NumpyWholeDomain(m, n, 4096, 1)(*points)
+    difference = float(np.max(np.abs(found / np.asarray(like_the_sweep(value(m, n), BATCH)(*points)) - 1)))
+    if not difference < 1e-12:
+        raise SystemExit(f"m={m} n={n}: the numpy contender differs by {difference}")
+    return difference
 
 
 def compare(m: int, n: int, count: int, repeats: int, only: list[str]) -> dict[str, Any]:
@@ -116,16 +143,19 @@ def compare(m: int, n: int, count: int, repeats: int, only: list[str]) -> dict[s
     if "vmap" in only:
         contenders["vmap"] = partial(jax.jit(jax.vmap(value(m, n))), *single)
     if "numpy" in only:
-        contenders["numpy"] = partial(best_block(m, n, points), *points)
+        for name, kind in (("numpy", NumpyWholeDomain), ("special", NumpyMeanNumber)):
+            for threads in (1, 2):
+                contenders[f"{name}_{threads}"] = partial(best_block(kind, m, n, threads, points), *points)
     if "gradients" in only:
         contenders["gradients"] = partial(like_the_sweep(value_and_gradients(m, n), GRADIENT_BATCH), *spread)
     if "metrics" in only:
         contenders["metrics"] = partial(like_the_sweep(closed_metrics(m, n), BATCH), *spread)
     reference = np.asarray(contenders["kernel"]())
-    results = {"vmap": lambda x: x, "numpy": lambda x: x, "gradients": lambda x: x[0],
-               "metrics": lambda x: x["mean_number"]}
-    differences = {name: float(np.max(np.abs(np.asarray(pick(contenders[name]())) / reference - 1)))
-                   for name, pick in results.items() if name in contenders}
+    results = {"gradients": lambda x: x[0], "metrics": lambda x: x["mean_number"]}
+    differences = {name: float(np.max(np.abs(np.asarray(results.get(name, np.asarray)(run())) / reference - 1)))
+                   for name, run in contenders.items() if name != "kernel"}
+    if "numpy" in only:
+        differences["numpy_whole_domain"] = check_whole_domain(m, n)
     times = best_times(contenders, repeats)
     wall, cpu = times["kernel"]
     return {"m": m, "n": n, "points": count, "kernel_points_per_second": count / wall,

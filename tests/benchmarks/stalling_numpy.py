@@ -2,8 +2,8 @@
 
 :class:`NumpyMeanNumber` is the recursion of hetjax/models/stalling/recursion.py written for numpy's strengths: blocks
 that stay in the cache, every operation in place, work arrays made once a thread, blocks shared out to threads (numpy's
-loops release the interpreter lock). It is given two advantages: it knows that q < 1, so that it needs no turned-over
-sums and no rescaling, and that 1 - q is not small, so that plain geometric sums and one form of the crossing do.
+loops release the interpreter lock). It is the special case of stalling_numpy_whole.py for points with q <= .99: it
+needs no turned-over sums and no rescaling, and plain geometric sums and one form of the crossing do.
 """
 
 import math
@@ -17,6 +17,8 @@ from scipy.sparse.linalg import spsolve
 
 class NumpyMeanNumber:
     """``self(q, r, K, M)``: mean numbers of flat float64 arrays with q <= .99, ``block`` points at a time."""
+
+    arrays = 18
 
     def __init__(self, m: int, n: int, block: int = 4096, threads: int = 2) -> None:
         self.m, self.n, self.block = m, n, block
@@ -42,7 +44,7 @@ class NumpyMeanNumber:
     def _work(self, size: int) -> list[np.ndarray]:
         kept: list[np.ndarray] = getattr(self.local, "work", [])
         if not kept or kept[0].size < size:
-            kept = self.local.work = list(np.empty((18, self.block)))
+            kept = self.local.work = list(np.empty((self.arrays, self.block)))
         return [array[:size] for array in kept]
 
     def _block(self, q: np.ndarray, r: np.ndarray, K: np.ndarray, M: np.ndarray, out: np.ndarray) -> None:
@@ -59,19 +61,7 @@ class NumpyMeanNumber:
         t.fill(1)
         for j in range(n, 0, -1):
             mul(per_r, j, out=a)
-            # levels 1..m-1: (Y, w), the first step done in place of loading ones
-            if m > 1:
-                add(a, b, out=w)
-                add(w, 1, out=Y)
-            else:
-                w.fill(1)
-                Y.fill(1)
-            for l in range(2, m):
-                mul(a, Y, out=u)
-                mul(w, b, out=w)
-                add(w, u, out=w)
-                mul(Y, l, out=Y)
-                add(Y, w, out=Y)
+            self._ascend(a, b, Y, w, u)
             # levels m..L; B = m (q-1) - a < 0
             sub(base, a, out=h)
             mul(a, b, out=u)
@@ -115,20 +105,8 @@ class NumpyMeanNumber:
         mul(x, before, out=x)
         mul(x, h, out=x)
         mul(x, n, out=x)
-        # Poisson weights below level m: f = i_s/s!
-        div(1, b, out=u)
-        v.fill(0)
-        w[:] = u
-        for s in range(1, m):
-            v, w = w, v
-            add(v, 1 / math.factorial(s), out=w)
-            mul(w, u, out=w)
-        mul(w, math.factorial(m), out=w)
-        div(1, w, out=w)  # p1
-        mul(v, math.factorial(m - 1), out=v)
-        add(v, 1, out=u)
-        div(v, u, out=v)
-        mul(v, b, out=v)  # mean number below level m
+        div(1, b, out=a)
+        self._poisson(b, a, w, v, u, D)
         # buffer: Y = sum q^s, D = sum s q^s, E = q^K
         np.log(q, out=E)
         mul(E, K, out=E)
@@ -172,6 +150,41 @@ class NumpyMeanNumber:
         add(u, v, out=u)
         add(u, k, out=u)
         div(u, base, out=out)
+
+    def _ascend(self, a: np.ndarray, b: np.ndarray, Y: np.ndarray, w: np.ndarray, u: np.ndarray) -> None:
+        """Levels 1..m-1: (Y, w), the first step done in place of loading ones."""
+        if self.m > 1:
+            np.add(a, b, out=w)
+            np.add(w, 1, out=Y)
+        else:
+            w.fill(1)
+            Y.fill(1)
+        for l in range(2, self.m):
+            np.multiply(a, Y, out=u)
+            np.multiply(w, b, out=w)
+            np.add(w, u, out=w)
+            np.multiply(Y, l, out=Y)
+            np.add(Y, w, out=Y)
+            if l % 16 == 0:
+                np.divide(Y, w, out=Y)
+                w.fill(1)
+
+    def _poisson(self, b: np.ndarray, per_b: np.ndarray, p1: np.ndarray, below: np.ndarray, v: np.ndarray,
+                 w: np.ndarray) -> None:
+        """Weight of level m over that of the levels below, and the mean number there; f = i_s/s!."""
+        v.fill(0)
+        w[:] = per_b
+        for s in range(1, self.m):
+            v, w = w, v
+            np.add(v, 1 / math.factorial(s), out=w)
+            np.multiply(w, per_b, out=w)
+        np.multiply(w, float(math.factorial(self.m)), out=w)
+        np.divide(1, w, out=p1)
+        np.multiply(v, float(math.factorial(self.m - 1)), out=v)
+        np.minimum(v, 1e307, out=v)
+        np.add(v, 1, out=w)
+        np.divide(v, w, out=v)
+        np.multiply(v, b, out=below)
 
     @staticmethod
     def _sum_moments(ratio: np.ndarray, per: np.ndarray, plain: np.ndarray, out: np.ndarray, terms: np.ndarray,
