@@ -8,7 +8,16 @@ from hetjax.models.threshold_queue.arrivals import bursty
 from hetjax.models.threshold_queue.by_phase import BestThresholds, best_thresholds
 from hetjax.models.threshold_queue.chain import generator
 from hetjax.models.threshold_queue.constant import BestThreshold, best_constant_threshold, mean_numbers
-from hetjax.models.threshold_queue.law import Law, Metrics, mean_number, metrics, metrics_of_law, queue_length_law, solve
+from hetjax.models.threshold_queue.law import (
+    Law,
+    Metrics,
+    mean_number,
+    metrics,
+    metrics_of_law,
+    queue_length_law,
+    solve,
+)
+from hetjax.models.threshold_queue.model import MAP_MODEL, MODEL, evaluate
 from hetjax.models.threshold_queue.params import Params, status
 from hetjax.models.threshold_queue.poisson import Means as PoissonMeans
 from hetjax.models.threshold_queue.poisson import means as poisson_means
@@ -24,8 +33,8 @@ from hetjax.models.threshold_queue.rule import (
 )
 
 __all__ = [
-    "BestThreshold", "BestThresholds", "Law", "Metrics", "Params", "PoissonMeans",
-    "best_constant_threshold", "best_thresholds", "bursty", "diffusion_threshold", "explicit_threshold",
+    "MAP_MODEL", "MODEL", "BestThreshold", "BestThresholds", "Law", "Metrics", "Params", "PoissonMeans",
+    "best_constant_threshold", "best_thresholds", "bursty", "diffusion_threshold", "evaluate", "explicit_threshold",
     "fastest_first_is_best", "generator", "mean_number", "mean_numbers", "metrics", "metrics_of_law",
     "optimal_threshold", "poisson_means", "poisson_queue_length_law", "queue_length_law", "response_time",
     "simple_threshold", "solve", "status", "threshold_sign",

@@ -150,7 +150,8 @@ def _all_thresholds(D0: Array, D1: Array, mu1: Array, mu2: Array, *, count: int)
         x, _ = elimination.solve(rates, exits, jnp.concatenate(right, axis=1))
         return x[:, :-2], x[:, -2:]
 
-    def climb(state: tuple[Array, ...], n: Array) -> tuple[tuple[Array, ...], Array]:
+    def climb(state: tuple[Array, Array, Array, Array, Array],
+              n: Array) -> tuple[tuple[Array, Array, Array, Array, Array], Array]:
         G00, c0, G11, G10, c1 = state
         here = jnp.concatenate([one, n * one], axis=1)
         new00, new0 = passages(quiet + fast * G00, arrive, [D1, here + fast * c0])

@@ -115,8 +115,9 @@ def means(rate: jax.Array, mu1: jax.Array, mu2: jax.Array, threshold: jax.Array)
     """
     T = lax.stop_gradient(jnp.floor(threshold))
     f = threshold - T
-    q, a = rate / mu1, mu2 / mu1
-    low, high = _whole(rate, mu1, mu2, T), _whole(rate, mu1, mu2, T + 1)
+    q = rate / mu1
+    both = _whole(*(jnp.stack(pair) for pair in ((rate, rate), (mu1, mu1), (mu2, mu2), (T, T + 1))))
+    low, high = (jax.tree.map(lambda x, i=i: x[i], both) for i in (0, 1))
     often = low.inverse_h0 * high.total / (high.inverse_h0 * low.total) * jnp.where(q > 1, q, jnp.ones_like(q))
     w = often * (low.v + mu2 * (rate / (mu1 * (mu1 + mu2)))) / (high.v * (1 + q))
     second = share(f * w, 1 - f)

@@ -11,9 +11,9 @@ counted up to max_threshold - 1, from where on the slow server always starts. Pe
     slow server     s -> 0                            mu2, s = 1
 
 and where s = 0 afterwards the slow server starts by the rule of :mod:`.chain`: a -> a - 1, s = 1, or the own service
-there. Then follow the service, exponential at mu1 or mu2, and the departure. Uniformised, with b_n the probability not to
-have left after n steps, P(response > t) is a Poisson mixture of the b_n: sums of positive terms, so that small tails
-keep their digits. The state found on arrival comes from the stationary law.
+there. Then follow the service, exponential at mu1 or mu2, and the departure. Uniformised, with b_n the probability not
+to have left after n steps, P(response > t) is a Poisson mixture of the b_n: sums of positive terms, so that small
+tails keep their digits. The state found on arrival comes from the stationary law.
 """
 
 from collections.abc import Callable

@@ -77,10 +77,11 @@ def optimal_threshold(rate: Array, mu1: Array, mu2: Array) -> Array:
     >>> float(optimal_threshold(jnp.asarray(0.5), jnp.asarray(1.0), jnp.asarray(1 / 200)))
     100.0
     """
-    rate, mu1, mu2 = (lax.stop_gradient(x) for x in (rate, mu1, mu2))
+    rate, mu1, mu2 = (lax.stop_gradient(x) for x in jnp.broadcast_arrays(rate, mu1, mu2))
 
     def G(T: Array) -> Array:
-        return threshold_sign(rate, mu1, mu2, T)
+        at = [jnp.broadcast_to(x, T.shape) for x in (rate, mu1, mu2)]  # T may be two rows
+        return threshold_sign(at[0], at[1], at[2], T)
 
     def secant(s: Array, t: Array, Gs: Array, Gt: Array) -> Array:
         rise = Gt - Gs
@@ -91,11 +92,12 @@ def optimal_threshold(rate: Array, mu1: Array, mu2: Array) -> Array:
     drift = r * ((mu1 - rate) / mu1)
     start = jnp.maximum((drift + jnp.sqrt(drift * drift + _EDGE * r)) / 2 - 1, 1)
     near = start + 0.5
-    G0, G1 = G(start), G(near)
+    G0, G1 = G(jnp.stack([start, near]))
     third = secant(start, near, G0, G1)
     found = jnp.maximum(jnp.ceil(secant(near, third, G1, G(third))), 1)
     below = jnp.maximum(found - 1, 1)
-    return jnp.where(G(found) < 0, found + 1, jnp.where(G(below) >= 0, below, found))
+    at, before = G(jnp.stack([found, below]))
+    return jnp.where(at < 0, found + 1, jnp.where(before >= 0, below, found))
 
 
 def simple_threshold(rate: Array, mu1: Array, mu2: Array) -> Array:
