@@ -10,7 +10,7 @@ from hetjax.ctmc import cofactors
 from hetjax.ctmc.batching import points_last
 from hetjax.ctmc.blocks import points_together, prepare
 from hetjax.ctmc.generator import Levels
-from hetjax.ctmc.levels import expectation_points, where_good
+from hetjax.ctmc.levels import expectation_levels, expectation_points, from_law, where_good
 from hetjax.result import Solution
 
 Block = Callable[[jax.Array, Any], tuple[jax.Array, jax.Array, jax.Array, jax.Array]]
@@ -63,12 +63,10 @@ def expectation_by_level(block: Block, parameters: Any, count: int) -> Solution:
         up, local, down, rewards = jax.vmap(read, in_axes=(0, None))(jnp.arange(count, dtype=jnp.int32), arrays)
         return prepare(Levels(up, local, down)), jnp.moveaxis(rewards, 1, 0)
 
-    def general(*arrays: Any) -> tuple[jax.Array, jax.Array]:
+    def all_levels(*arrays: Any) -> tuple[Levels, jax.Array]:
         """Arrays may have a last axis of points."""
-        form = stored
-        if arrays[0].ndim > leaves[0].ndim:
-            form = jax.vmap(stored, in_axes=-1, out_axes=-1)
-        return expectation_points(*form(arrays))
+        form = stored if arrays[0].ndim == leaves[0].ndim else jax.vmap(stored, in_axes=-1, out_axes=-1)
+        return form(arrays)
 
     def closed(*arrays: Any) -> tuple[jax.Array, jax.Array]:
         form = read if arrays[0].ndim == leaves[0].ndim else jax.vmap(read, in_axes=(None, -1), out_axes=-1)
@@ -79,19 +77,21 @@ def expectation_by_level(block: Block, parameters: Any, count: int) -> Solution:
 
         _, local, _, rewards = form(jnp.int32(count - 1), arrays)
         found = cofactors.expectation((local, rewards), jnp.arange(1, count, dtype=jnp.int32), step)
-        return where_good(*found, lambda: general(*arrays))
+        return where_good(*found, lambda: from_law(*all_levels(*arrays)))
 
     phases = outline[1].shape[0]
-    function = closed if phases <= cofactors.PHASES else general
-    batched = points_last(function, lambda *_: points_together(phases))
+    batched = points_last(closed, lambda *_: points_together(phases))
 
     @jax.custom_jvp
     def solve(*arrays: Any) -> Any:
-        return batched(*arrays)
+        if phases <= cofactors.PHASES:
+            return batched(*arrays)
+        found = expectation_levels(*all_levels(*arrays))
+        return found.value, found.status
 
     @solve.defjvp
     def _(primals: Any, tangents: Any) -> Any:
-        return jax.jvp(general, primals, tangents)
+        return jax.jvp(lambda *arrays: expectation_points(*all_levels(*arrays)), primals, tangents)
 
     values, status = solve(*leaves)
     none = jnp.zeros(status.shape, jnp.int32)

@@ -13,8 +13,8 @@ for it. T_l = U_l N_{l+1} is all that level l need know of those above:
     W_l = A_l + T_l D_{l+1},    M_l = f_l + T_l M_{l+1},    pi_{l+1} = pi_l T_l.
 
 The price is range: S rates are multiplied before the division. Points where a positive number of a level is below
-2^(minexp/S), or anything else is unusual (a phase that never leaves, a negative rate, a number that is not finite), are
-marked, and the callers send them through the general elimination, which then also finds the status.
+2^(minexp/S), or anything else is unusual (a phase that never leaves, phases of very different weight, a negative rate,
+a number that is not finite), are marked; for these the callers compute the law, which then also gives the status.
 """
 
 from collections.abc import Callable, Sequence
@@ -110,6 +110,13 @@ def in_range(smallest: jax.Array, dtype: Any, S: int) -> jax.Array:
     return smallest >= _unsigned(jnp.asarray(2.0 ** (jnp.finfo(dtype).minexp // S + 1), dtype))
 
 
+def _extremes(numbers: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    most = least = numbers[0]
+    for x in numbers[1:]:
+        most, least = jnp.maximum(most, x), jnp.minimum(least, x)
+    return most, least
+
+
 def transfer(rates: Rows, down: Rows, up: Rows) -> tuple[Rows, list[jax.Array], jax.Array]:
     """T = U N, the exit rates, and 1/det (0 where it is not a positive finite number)."""
     exits = fence([total([x for x in row if x is not None]) for row in down])
@@ -129,6 +136,7 @@ def expectation(top: tuple[jax.Array, jax.Array], steps: Any, read: Read) -> tup
     local, rewards = top
     S, points, dtype = local.shape[0], local.ndim - 2, local.dtype
     zero = jnp.zeros(local.shape[2:], dtype)
+    smallest = float(jnp.finfo(dtype).tiny / jnp.finfo(dtype).eps)  # below, numbers may have lost digits
 
     def columns(rewards: jax.Array, mass: jax.Array) -> Rows:
         return [[mass] + [r[i] * mass for r in rewards] for i in range(S)]
@@ -138,15 +146,13 @@ def expectation(top: tuple[jax.Array, jax.Array], steps: Any, read: Read) -> tup
         D, A, U = entries(down, points), entries(local, points, diagonal=False), entries(up, points)
         T, exits, inverse = transfer(carry.rates, D, U)
         raw = fence(product(T, carry.collected, columns(rewards, power_of_two(-carry.exponent, dtype))))
-        most = raw[0][0]
-        for row in raw[1:]:
-            most = jnp.maximum(most, row[0])
+        most, faint = _extremes([row[0] for row in raw])
         shift = jnp.maximum(binary_exponent(most), 0)
         factor, shift = fence((power_of_two(-shift, dtype), shift))
         small = [x for row in carry.rates for x in row] + exits if S > 1 else []
         after = _Carry(product(T, D, A, diagonal=False), [[x * factor for x in row] for row in raw],
                        carry.exponent + shift, signs([D, A, U], carry.signs), least(small, carry.least),
-                       carry.stuck | (inverse == 0))
+                       carry.stuck | (inverse == 0) | (faint * factor < smallest))
         return after, None
 
     start = _Carry(entries(local, points, diagonal=False), columns(rewards, zero + 1), zero.astype(jnp.int32),
@@ -155,10 +161,8 @@ def expectation(top: tuple[jax.Array, jax.Array], steps: Any, read: Read) -> tup
     ends = adjugate(last.rates, [zero] * S)[0]
     sums = [total([p * row[c] for p, row in zip(ends, last.collected, strict=True)]) for c in range(len(rewards) + 1)]
     values = jnp.stack([s / sums[0] for s in sums[1:]])
-    most = ends[0]
-    for p in ends[1:]:
-        most = jnp.maximum(most, p)
-    smallest = least([x for row in last.rates for x in row], last.least)
-    info = jnp.finfo(dtype)
-    good = (last.signs >= 0) & in_range(smallest, dtype, S) & ~last.stuck & (sums[0] / most >= info.tiny / info.eps)
+    most, faint = _extremes(ends)
+    multiplied = least([x for row in last.rates for x in row], last.least)
+    good = (last.signs >= 0) & in_range(multiplied, dtype, S) & ~last.stuck & (faint / most >= smallest)
+    good = good & (sums[0] / most >= smallest)
     return values, good & jnp.all(jnp.isfinite(values), axis=0)

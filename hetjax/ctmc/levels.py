@@ -52,13 +52,14 @@ def expectation_levels(levels: Levels, rewards: jax.Array) -> Solution:
     """Stationary means ``sum_{l,j} pi[l, j] rewards[k, l, j]`` without the law: one pass, half the cost.
 
     Args:
-      levels: the chain; see :class:`hetjax.ctmc.Levels`. All its states must lead to level 0.
+      levels: the chain; see :class:`hetjax.ctmc.Levels`.
       rewards: (L, S), or (k, L, S) for several means at once, per unit time, of any sign. Negative terms may cancel.
 
     Returns:
-      ``Solution`` with ``value`` a scalar, or (k,). ``status``: out_of_domain for negative or NaN rates, for several
-      recurrent classes, or states that never lead to level 0 (then :func:`stationary_levels` still gives the
-      law); nonfinite if a quantity leaves the range of the dtype.
+      ``Solution`` with ``value`` a scalar, or (k,). ``status``: out_of_domain for negative or NaN rates and for several
+      recurrent classes; nonfinite if a quantity leaves the range of the dtype, not_converged if the ratio of phases
+      does and digits are lost by it. Up to 24 phases such points, and those with states that never lead to level 0,
+      are solved through the law, which holds more chains; beyond, :func:`stationary_levels` is the way.
 
     Relative error max(1e-13, L eps) for rewards >= 0; cost O(L S^3). Points under ``vmap`` go to the last
     axis in blocks that fit the cache. Leaves may also have further trailing axes, the same for all, (L, S, S, ...):
@@ -78,7 +79,7 @@ def expectation_levels(levels: Levels, rewards: jax.Array) -> Solution:
     if rewards.ndim != levels.local.ndim or rewards.shape[1:] != (L, S, *levels.local.shape[3:]):
         raise ValueError(f"rewards has shape {rewards.shape}; give {(L, S)} or (k, {L}, {S})"
                          + ("" if single or levels.local.ndim == 3 else " with the points of the levels last"))
-    values, status = _run(_expectation, levels, rewards.astype(levels.local.dtype))
+    values, status = _run(expectation, levels, rewards.astype(levels.local.dtype))
     none = jnp.zeros(status.shape, jnp.int32)
     return Solution(values[0] if single else values, status, none.astype(values.dtype), none)
 
@@ -124,21 +125,32 @@ def stationary_levels(levels: Levels, form: Literal["probability", "scaled", "lo
 
 def _expectation_block(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(k, ...) means and status; everything points last. In closed form where that is possible."""
-    if levels.mask is not None or levels.local.shape[1] > cofactors.PHASES:
-        return expectation_points(levels, rewards)
+    S = levels.local.shape[1]
+    if levels.mask is not None or S > cofactors.PHASES:
+        values, status = expectation_points(levels, rewards)
+        if S > LARGE:  # vmap would compute the law everywhere
+            return values, status
+        return where_good(values, status == Status.OK, lambda: from_law(levels, rewards))
     by_level = jnp.moveaxis(rewards, 0, 1)
     steps = (*step_blocks(levels), by_level[:-1])
     found = cofactors.expectation((levels.local[-1], by_level[-1]), steps, lambda blocks: blocks)
-    return where_good(*found, lambda: expectation_points(levels, rewards))
+    return where_good(*found, lambda: from_law(levels, rewards))
 
 
 def where_good(values: jax.Array, good: jax.Array, general: Callable[[], tuple[jax.Array, jax.Array]]) -> Any:
-    """The values where they are good, else those of the general elimination, with the status."""
+    """The values where they are good, else those of a more general way, with its status."""
     def mend() -> tuple[jax.Array, jax.Array]:
         others, status = general()
         return jnp.where(good[None], values, others), jnp.where(good, jnp.uint8(Status.OK), status)
 
     return lax.cond(jnp.all(good), lambda: (values, jnp.full(good.shape, Status.OK, jnp.uint8)), mend)
+
+
+def from_law(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(k, ...) means and status through the law, which holds more chains; everything points last."""
+    law, exponent, status, _ = _law_points(levels)
+    law = law * power_of_two(exponent, law.dtype)[:, None]
+    return jnp.sum(law[None] * rewards, axis=(1, 2)), status
 
 
 def expectation_points(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -151,30 +163,41 @@ def expectation_points(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, j
     solve = panels.solve if S > LARGE else elimination.solve
 
     def step(carry: Any, blocks: Any) -> tuple[Any, None]:
-        rates, collected, exponent, zeros, least = carry
+        rates, collected, exponent, zeros, least, faint = carry
         down, local, up, reward = blocks
         right = jnp.concatenate([full_block(down, rates), collected], axis=1)
         rates, exits, right = fence((rates, exit_rates(down, rates), right))
         x, zero = solve(rates, exits, right)
+        zero = zero if S <= LARGE else jnp.sum(zero, dtype=jnp.int32)
         least = jnp.minimum(least, smallest_rate(local, down, up))
         above = fence(block_times(up, x))
         raw = reward * power_of_two(-exponent, x.dtype)[None, None] + above[:, S:]
         shift = binary_exponent(jnp.max(raw[:, 0], axis=0))
         shift = jnp.maximum(shift, 0)
         scaled = raw * power_of_two(-shift, x.dtype)[None, None]
-        return (local + above[:, :S], scaled, exponent + shift, zeros + zero, least), None
+        faint = jnp.minimum(faint, faintest(scaled[:, 0], reward[:, 0]))
+        return (local + above[:, :S], scaled, exponent + shift, zeros + zero, least, faint), None
 
     start = (levels.local[-1], columns[-1], jnp.zeros(points, jnp.int32), jnp.zeros(points, jnp.int32),
-             smallest_rate(levels.local[-1]))
+             smallest_rate(levels.local[-1]), jnp.ones(points, levels.local.dtype))
     steps = (*step_blocks(levels), columns[:-1])
-    (rates, collected, _, zeros, least), _ = lax.scan(step, start, steps, reverse=True)
+    (rates, collected, _, zeros, least, faint), _ = lax.scan(step, start, steps, reverse=True)
     ends, unique = measure(close(rates, levels))
     sums = jnp.sum(ends[:, None] * collected, axis=0)
     values = sums[1:] / sums[:1]
     legal = (least >= 0) & unique & (zeros <= missing_phases(levels, 1))
     lost = sums[0] / jnp.max(ends, axis=0) < jnp.finfo(rates.dtype).tiny / jnp.finfo(rates.dtype).eps
     finite = jnp.all(jnp.isfinite(values), axis=0) & ~lost
-    return values, status_of(legal, finite)
+    info = jnp.finfo(rates.dtype)
+    faint = jnp.minimum(faint, faintest(ends / jnp.max(ends, axis=0)[None], columns[0, :, 0]))
+    status = status_of(legal, finite)
+    faint = (status == Status.OK) & (faint < info.tiny / info.eps)
+    return values, jnp.where(faint, jnp.uint8(Status.NOT_CONVERGED), status)
+
+
+def faintest(numbers: jax.Array, real: jax.Array) -> jax.Array:
+    """The smallest number of the phases that exist: digits were lost if it is close to the end of the range."""
+    return lax.stop_gradient(jnp.min(jnp.where(real > 0, numbers, jnp.ones_like(numbers)), axis=0))
 
 
 def status_of(legal: jax.Array, finite: jax.Array) -> jax.Array:
@@ -193,8 +216,8 @@ def _law_points(levels: Levels) -> tuple[jax.Array, jax.Array, jax.Array, jax.Ar
         exits, right = exit_rates(down, rates), full_block(down, rates)
         rates, exits, right = fence((rates, exits, right))
         if S > LARGE:
-            x, _ = panels.solve(rates, exits, jnp.concatenate([right, jnp.eye(S, dtype=rates.dtype)], axis=1))
-            x, factors = x[:, :S], x[:, S:]
+            x, trapped = panels.solve(rates, exits, jnp.concatenate([right, jnp.eye(S, dtype=rates.dtype)], axis=1))
+            x, factors = x[:, :S], jnp.concatenate([x[:, S:], trapped[:, None].astype(x.dtype)], axis=1)
         else:
             x, factors = elimination.solve_and_factor(rates, exits, right)
         least = jnp.minimum(least, smallest_rate(local, down, up))
@@ -209,7 +232,7 @@ def _law_points(levels: Levels) -> tuple[jax.Array, jax.Array, jax.Array, jax.Ar
         factors, up, level = blocks
         left = below * up if up.ndim == below.ndim else total([below[k][None] * up[k] for k in range(S)])
         if S > LARGE:
-            here, starts, unreached = left @ factors, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
+            here, starts, unreached = panels.apply_left(factors[:, :S], factors[:, S] > 0, left)
         else:
             here, starts, unreached = elimination.apply_left(factors, left)
         shift = binary_exponent(jnp.max(here, axis=0))
@@ -280,11 +303,11 @@ _law_batched = points_last(_law_points, block_size)
 
 
 @jax.custom_jvp
-def _expectation(levels: Levels, rewards: jax.Array) -> Any:
+def expectation(levels: Levels, rewards: jax.Array) -> Any:
     return _expectation_batched(levels, rewards)
 
 
-@_expectation.defjvp
+@expectation.defjvp
 def _(primals: Any, tangents: Any) -> Any:
     return jax.jvp(expectation_points, primals, tangents)
 
@@ -299,7 +322,7 @@ def _(primals: Any, tangents: Any) -> Any:
     return jax.jvp(_law_points, primals, tangents)
 
 
-_POINTS: dict[Any, Any] = {_expectation: _expectation_block, _law: _law_points}
+_POINTS: dict[Any, Any] = {expectation: _expectation_block, _law: _law_points}
 
 
 def _run(function: Any, levels: Levels, *arguments: jax.Array) -> Any:

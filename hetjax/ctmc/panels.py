@@ -69,12 +69,21 @@ def _eliminate(rates: jax.Array, exits: jax.Array, right: jax.Array) -> list[_Pa
 
 
 def solve(rates: jax.Array, exits: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """``N right`` and the number of pivots 0. Shapes (n, n), (n,), (n, m)."""
+    """``N right`` and which pivots are 0 (there N counts one unit of time). Shapes (n, n), (n,), (n, m)."""
     panels = _eliminate(rates, exits, right)
     x = panels[-1].right
     for panel in panels[-2::-1]:
         x = jnp.concatenate([x, panel.right + panel.left @ x])
-    return x, jnp.sum(jnp.concatenate([panel.trapped for panel in panels]), dtype=jnp.int32)
+    return x, jnp.concatenate([panel.trapped for panel in panels[::-1]])
+
+
+def apply_left(times: jax.Array, trapped: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """:func:`hetjax.ctmc.elimination.apply_left` from N (n, n) and its pivots 0."""
+    here = left @ times
+    reached = trapped & (here > 0)
+    some = jnp.any(reached)
+    last = trapped.shape[0] - 1 - jnp.argmax(reached[::-1])
+    return jnp.where(some, times[last], here), some.astype(jnp.int32), jnp.sum(trapped & ~reached, dtype=jnp.int32)
 
 
 def stationary_measure(rates: jax.Array) -> tuple[jax.Array, jax.Array]:

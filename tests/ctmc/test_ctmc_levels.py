@@ -142,14 +142,33 @@ def test_transient_boundary_phases(L):
 
 
 def test_transient_lower_levels():
-    """Level 1 is never left downwards: levels 0 has no mass. A functional needs a way to level 0 and says so."""
+    """Level 1 is never left downwards: level 0 has no mass. The functional goes through the law there."""
     levels = birth_death(1.0, 1.0, 4)
     levels = levels._replace(down=levels.down.at[1].set(0.0))
     solution = law(levels)
     assert solution.status == Status.OK and solution.value[0, 0] == 0
     np.testing.assert_allclose(solution.value[1:, 0], 1 / 3, rtol=1e-15)
     assert np.isneginf(law(levels, form="log").value[0, 0])
-    assert mean(levels, jnp.ones((4, 1))).status == Status.OUT_OF_DOMAIN
+    found = mean(levels, jnp.arange(4.0)[:, None])
+    assert found.status == Status.OK
+    np.testing.assert_allclose(found.value, 2, rtol=1e-15)
+
+
+def test_trapped_phases_among_many():
+    """27 phases, panels: phases 5 and up of level 1 are never left for those before them."""
+    rng = np.random.default_rng(7)
+    up, local, down = rng.random((3, 3, 27, 27))
+    local[1, 5:, :5] = down[1, 5:] = 0
+    down[2, :, :5] = 0
+    levels = ctmc.Levels(*map(jnp.asarray, (up, local, down)))
+    solution = law(levels)
+    assert solution.status == Status.OK
+    Q = np.asarray(ctmc.levels_to_dense(levels))
+    keep = np.r_[32:81]
+    np.testing.assert_array_equal(solution.value.reshape(-1)[:32], np.zeros(32))
+    exact = [float(p) for p in exact_stationary(Q[np.ix_(keep, keep)])]
+    np.testing.assert_allclose(solution.value.reshape(-1)[32:], exact, rtol=1e-13)
+
 
 
 @pytest.mark.parametrize("where", [0, 10, 200, 390, 399])
@@ -184,6 +203,37 @@ def test_float32_rates_far_apart():
     np.testing.assert_allclose(law(levels).value, exact, rtol=1e-5, atol=1e-37)
     tiny = birth_death(1e-42, 1e-42, 3, f)  # denormals are flushed: to the machine these are zero rates
     assert law(tiny).status != Status.OK and mean(tiny, jnp.ones((3, 1), f)).status != Status.OK
+
+
+def test_float32_is_right_or_says_so():
+    """Rates over sixty decades: links between phases fall out of the range, and no value is wrong silently."""
+    rng = np.random.default_rng(0)
+    blocks = (10.0 ** rng.uniform(-30, 30, (60, 3, 3, 2, 2)) * (rng.random((60, 3, 3, 2, 2)) < 0.8)).astype(np.float32)
+    rewards = jnp.arange(3, dtype=jnp.float32)[:, None] * jnp.ones((1, 2), jnp.float32)
+
+    def both(x):
+        return ctmc.stationary_levels(ctmc.Levels(*x)), ctmc.expectation_levels(ctmc.Levels(*x), rewards)
+
+    laws, means = jax.jit(jax.vmap(both))(jnp.asarray(blocks))
+    seen = 0
+    for x, status, got, mean_status, value in zip(blocks, laws.status, laws.value, means.status, means.value,
+                                                  strict=True):
+        Q = np.asarray(ctmc.levels_to_dense(ctmc.Levels(*x.astype(float))))
+        members, *others = ctmc.classes(Q).recurrent
+        if others:
+            continue
+        members = list(members)
+        if status != Status.OK and mean_status != Status.OK:
+            continue
+        seen += 1
+        exact = np.zeros(6)
+        exact[members] = [float(p) for p in exact_stationary(Q[np.ix_(members, members)])]
+        exact = exact.reshape(3, 2)
+        if status == Status.OK:
+            np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-37)
+        if mean_status == Status.OK:
+            np.testing.assert_allclose(value, np.sum(exact * np.arange(3)[:, None]), rtol=1e-5, atol=1e-37)
+    assert seen > 10
 
 
 def test_ragged_phase_counts():
