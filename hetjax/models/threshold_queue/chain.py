@@ -29,9 +29,8 @@ Array = jax.Array
 
 
 def top_level(params: Params) -> int:
-    """The level from which on all servers are busy, or the capacity if that is less."""
-    top = params.max_threshold + params.slow_servers
-    return top if params.capacity is None else min(top, params.capacity)
+    """The capacity, or for an infinite buffer the level from which on all servers are busy."""
+    return params.max_threshold + params.slow_servers if params.capacity is None else params.capacity
 
 
 def busy_sets(slow: int) -> np.ndarray:

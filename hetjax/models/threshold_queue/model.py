@@ -54,7 +54,7 @@ _COMMON = (
 )
 _RULES: dict[str, tuple[Callable[..., Array], str]] = {
     "optimal": (optimal_threshold, "the best threshold, exactly"),
-    "explicit": (explicit_threshold, "the explicit formula's threshold, within .12 % of the best"),
+    "explicit": (explicit_threshold, "the explicit formula's threshold, within .13 % of the best"),
     "simple": (simple_threshold, "the usual heuristic (mu1 - lambda)(1/mu2 - 1/mu1)"),
     "diffusion": (diffusion_threshold, "the diffusion limit's threshold sqrt(r) tau"),
 }

@@ -132,7 +132,7 @@ def diffusion_threshold(rate: Array, mu1: Array, mu2: Array) -> Array:
 
 
 def explicit_threshold(rate: Array, mu1: Array, mu2: Array) -> Array:
-    """A formula within .12 % of the best mean number for rho .05-.99, r 1-200 (exact at 97 % of that grid); O(1).
+    """A formula within .13 % of the best mean number for rho .05-.99, r 1-200 (exact at 97 % of that grid); O(1).
 
     1 where :func:`fastest_first_is_best`, else max(2, ceil(sqrt(r) tau - 2 + 1.2/(theta^2 + 1.4))) with one step
     of the diffusion's fixed point from the estimate tau0 = [theta + sqrt(theta^2 + 5.757)]/2. The shift, a function of
