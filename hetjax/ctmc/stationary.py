@@ -8,7 +8,7 @@ from hetjax.ctmc import elimination, panels
 from hetjax.ctmc.batching import points_last
 from hetjax.result import Solution, Status
 
-UNROLLED = 64  # states; beyond, panels of 32 states with matrix products
+UNROLLED = 32  # states; beyond, compiling the blocks takes longer (7 s at 32, 47 s at 36): panels, matrix products
 
 
 def stationary(Q: jax.Array) -> Solution:
@@ -55,7 +55,7 @@ def stationary(Q: jax.Array) -> Solution:
 
 
 def _points(Q: jax.Array) -> int:
-    return 256 if Q.shape[0] <= 4 else 64 if Q.shape[0] <= 8 else 16
+    return 256 if Q.shape[0] <= 4 else 64 if Q.shape[0] <= 16 else 8
 
 
 def _unrolled(Q: jax.Array) -> Solution:

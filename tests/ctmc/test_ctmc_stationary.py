@@ -34,7 +34,7 @@ def test_every_entry_against_exact_rationals(n, coupling):
 
 @pytest.mark.parametrize("coupling", [1.0, 1e-30])
 def test_panels_of_a_large_chain(coupling):
-    Q = nearly_decomposable(70, coupling, 70)  # above 64 states another form of the elimination is used
+    Q = nearly_decomposable(70, coupling, 70)  # above 32 states another form of the elimination is used
     solution = solve(jnp.asarray(Q))
     precise = precise_levels(np.zeros((1, 70)), Q[None], np.zeros((1, 70)))[0]
     np.testing.assert_allclose(np.log(solution.value), precise, atol=2e-14)
