@@ -7,7 +7,7 @@
 Customers who wait are those in the queue, never those in service. The thresholds q_2 <= .. <= q_c may depend on the
 phase f of the arrival process, and act at once on the phase after any event. q_j = 1 for all j is fastest-server-first.
 A real threshold q + f is randomised: at each event that leaves q customers waiting the server is started with
-probability 1 - f. Rates per unit time.
+probability 1 - f (phase changes are events and draw anew). Rates per unit time.
 """
 
 from dataclasses import dataclass

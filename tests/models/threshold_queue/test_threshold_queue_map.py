@@ -29,16 +29,16 @@ def test_word_routing_table(reference, rows):
 
 
 def test_poisson_closed_form_and_stalling_queue():
-    """One phase, and the same stream with two phases that do not matter, for whole and real thresholds."""
+    """Whole and real thresholds, values and slopes; and whole ones with two phases that do not matter. (Phase changes
+    are events, at which a real threshold draws anew: it then is another policy.)"""
     rng = np.random.default_rng(7)
     n = 40
     rho, r, t = rng.uniform(0.05, 0.995, n), 10**rng.uniform(0, 2, n), rng.uniform(1, 9, n)
     t[::2] = np.floor(t[::2])
     points = [jnp.asarray(x) for x in (rho * (1 + 1 / r), np.ones(n), 1 / r, t)]
-    moves = jnp.asarray([[-3.0, 3.0], [0.1, -0.1]])
 
     def by_law(rate, mu1, mu2, t):
-        p = Params(moves - rate * jnp.eye(2), rate * jnp.eye(2), mu1, mu2, t, max_threshold=9)
+        p = Params(-rate.reshape(1, 1), rate.reshape(1, 1), mu1, mu2, t, max_threshold=9)
 
         def mean(p):
             found = threshold_queue.metrics(p)
@@ -62,6 +62,10 @@ def test_poisson_closed_form_and_stalling_queue():
                         ("mean_waiting", means.waiting)):
         np.testing.assert_allclose(getattr(metrics, name), value, rtol=1e-11)
     whole = np.arange(0, n, 2)
+    moves = jnp.asarray([[-3.0, 3.0], [0.1, -0.1]])
+    two = jax.jit(jax.vmap(lambda rate, mu1, mu2, t: threshold_queue.mean_number(
+        Params(moves - rate * jnp.eye(2), rate * jnp.eye(2), mu1, mu2, t, max_threshold=9))))
+    np.testing.assert_allclose(two(*(x[whole] for x in points)), expected[0][whole], rtol=1e-11)
     q = stalling.evaluate(q=np.asarray(points[0])[whole], r=r[whole], K=t[whole] - 1, M=np.inf, m=1, n=1,
                           metrics=["mean_number"])
     np.testing.assert_allclose(np.asarray(found[0])[whole], q.mean_number, rtol=2e-12)
