@@ -47,6 +47,17 @@ def _params(values: Mapping[str, Any], phases: int) -> Params:
     return Params(values["arrival_rate"], values["d"], alpha, T)
 
 
+def service_params(values: Mapping[str, Any], bounds: Mapping[str, int]) -> tuple[Params, Array]:
+    """The system at the values of AXES, and whether its SCV is within reach of its phases."""
+    real = {name: jnp.asarray(values[name]) for name in _REAL}
+    given = values["phases"]
+    phases = max(given if isinstance(given, int) else bounds["phases"], 2)
+    allowed = jnp.asarray(given).astype(real["scv"].dtype)
+    eps = float(jnp.finfo(real["scv"].dtype).eps)
+    fits = (real["scv"] * allowed >= 1 - 16 * eps) & (allowed >= 2) & (allowed <= phases)
+    return _params(real, phases), fits
+
+
 def _plain(theta: Array, phases: int) -> tuple[Array, Array]:
     """All metrics but the percentiles, in the order of METRICS, at theta = (arrival_rate, d, scv, service_rate), and
     whether the recursion converged."""
@@ -78,17 +89,11 @@ def _differentiable(phases: int) -> Any:
 def point(values: Mapping[str, Any], metrics: tuple[str, ...],
           bounds: Mapping[str, int]) -> tuple[dict[str, Array], Array]:
     """One point for the sweep engine: ``metrics`` by name, NaN where the status is not OK, and the status."""
-    real = [jnp.asarray(values[name]) for name in _REAL]
-    given = values["phases"]
-    phases = max(given if isinstance(given, int) else bounds["phases"], 2)
-    allowed = jnp.asarray(given).astype(real[0].dtype)
-    params = _params(dict(zip(_REAL, real, strict=True)), phases)
+    params, fits = service_params(values, bounds)
     sound, code = legal_or_harmless(params)
-    eps = float(jnp.finfo(real[0].dtype).eps)
-    fits = (real[2] * allowed >= 1 - 16 * eps) & (allowed >= 2) & (allowed <= phases)
     code = jnp.where(fits, code, int(Status.OUT_OF_DOMAIN))
     results: dict[str, Array] = {}
-    numbers, ok = _differentiable(phases)(jnp.stack(real))
+    numbers, ok = _differentiable(params.phases)(jnp.stack([jnp.asarray(values[name]) for name in _REAL]))
     for i, metric in enumerate(METRICS[:-len(_PERCENTILES)]):
         if metric.name in metrics:
             results[metric.name] = numbers[i]

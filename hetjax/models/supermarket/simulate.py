@@ -81,12 +81,10 @@ def simulate(params: Params, N: int, key: Array, *, events: int = 200_000, warmu
             "an MMPP (diagonal D1) for a slow environment")
     if levels is None:
         levels = _levels(params, N)
-    found = fixed_point(params, levels=max(levels, 64))
-    start = jnp.floor(N * found.value.at_least[:levels] + 1e-9).astype(jnp.int32)
-    speed = jnp.asarray(N if environment == "fast" else 1, arrivals.D0.dtype)
+    many = jnp.asarray(N, arrivals.D0.dtype)
     off = arrivals.D0 - jnp.diag(jnp.diag(arrivals.D0))
-    moves = jnp.concatenate([N * arrivals.D1, speed * off], axis=1)  # (a, 2a): arrivals first
-    return _run(params, moves, start, key, (N, events, warmup, lanes, batches, confidence), policy)
+    moves = jnp.concatenate([many * arrivals.D1, (many if environment == "fast" else 1) * off], axis=1)
+    return run(params, moves, many, key, (events, warmup, lanes, batches, levels, confidence), policy)
 
 
 def _levels(params: Params, N: int) -> int:
@@ -168,13 +166,16 @@ def _event(rates: _Rates, chance: Array, n: Array, phase: Array, u: Array, v: Ar
 
 
 @functools.partial(jax.jit, static_argnums=(4, 5))
-def _run(params: Params, moves: Array, start: Array, key: Array, static: tuple[Any, ...], policy: Policy) -> Simulated:
-    N, events, warmup, lanes, batches, confidence = static
-    levels, _ = start.shape
+def run(params: Params, moves: Array, many: Array, key: Array, static: tuple[int, int, int, int, int, float],
+        policy: Policy) -> Simulated:
+    """:func:`simulate` for traced arguments. ``moves`` (a, 2a): rates of the arrival process, with an arrival first,
+    then without; ``many`` = N; ``static``: events, warmup, lanes, batches, levels, confidence."""
+    events, warmup, lanes, batches, levels, confidence = static
     dtype = params.T.dtype
+    found = fixed_point(params, levels=max(levels, 64))
+    start = jnp.floor(many * found.value.at_least[:levels] + 1e-9).astype(jnp.int32)
     rates = _rates(params, moves)
     arriving = jnp.sum(moves[:, :moves.shape[0]], axis=1)
-    many = jnp.asarray(N, dtype)
     seed = jax.random.bits(key, (2,), jnp.uint32)
     below_one = 1 - float(jnp.finfo(dtype).eps)
 
