@@ -1,6 +1,8 @@
 """e^-s and 1 - e^-s together, of vector arithmetic only, each with full relative accuracy for every s >= 0.
 
-    s = n ln 2 + f with |f| <= ln(2)/2,  e^-f = 1 + p(f),  e^-s = 2^-n (1 + p),  1 - e^-s = (1 - 2^-n) - 2^-n p.
+    s = n ln 2 + f with |f| <= ln(2)/2,  e^-f = 1 + p(f),  e^-s = 2^-n (1 + p),  1 - e^-s = (1 - 2^-n) - 2^-n p,
+
+with p = -f + f^2 c(f). Where n = 0, c(s) = (e^-s - 1 + s)/s^2 also gives moments of e^-st without cancellation.
 
 The whole number n appears in the last bits of s/ln 2 + 1.5 2^52 (2^23 in float32), from where it is shifted into an
 exponent; so no conversion of floats to integers is needed, which some vector units lack.
@@ -26,13 +28,12 @@ _LAYOUT: dict[Any, tuple[Any, int, float, float, float]] = {
 }
 
 
-@jax.custom_jvp
-def decay_and_rest(s: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(e^-s, 1 - e^-s) for s >= 0, infinity included; (0, 1) from s = 700 (float32: 80) on.
+def decay_parts(s: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """:func:`decay_and_rest`, whether n = 0 (s <= ln(2)/2), and there c(s) = (e^-s - 1 + s)/s^2; no derivative.
 
     >>> import jax.numpy as jnp
-    >>> [float(x) for x in decay_and_rest(jnp.float32(1e-20))]
-    [1.0, 9.999999682655225e-21]
+    >>> float(decay_parts(jnp.float32(0.0))[3])
+    0.5
     """
     kind = np.dtype(s.dtype)
     integer, width, high, low, most = _LAYOUT[kind]
@@ -49,7 +50,18 @@ def decay_and_rest(s: jax.Array) -> tuple[jax.Array, jax.Array]:
     # the bits of `magic` itself leave no trace: its last ones are 0 and the rest is shifted out
     one = jax.lax.bitcast_convert_type(jnp.ones_like(s), integer)
     power = jax.lax.bitcast_convert_type(one - (jax.lax.bitcast_convert_type(shifted, integer) << integer(width)), kind)
-    return jnp.where(here, power + power * p, 0), (1 - power) - power * p
+    return jnp.where(here, power + power * p, 0), (1 - power) - power * p, n == 0, series
+
+
+@jax.custom_jvp
+def decay_and_rest(s: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(e^-s, 1 - e^-s) for s >= 0, infinity included; (0, 1) from s = 700 (float32: 80) on.
+
+    >>> import jax.numpy as jnp
+    >>> [float(x) for x in decay_and_rest(jnp.float32(1e-20))]
+    [1.0, 9.999999682655225e-21]
+    """
+    return decay_parts(s)[:2]
 
 
 @decay_and_rest.defjvp

@@ -47,11 +47,13 @@ def truncated_poisson(load: jax.Array, count: Count) -> TruncatedPoisson:
         return (1 + inverse) * ((s + 1) * per), inverse, excess + term, term
 
     # i_0 = 0 makes the mean of m = 1 come out as 0
-    inverse, before, excess, _ = count.climb(step, (per, zero, zero, jnp.ones_like(load)), load)
-    huge = np.finfo(load.dtype).max / 4
+    _, before, excess, _ = count.climb(step, (per, zero, zero, jnp.ones_like(load)), load)
+    huge = np.finfo(load.dtype).max / 16  # its inverse is a normal number
     before, excess = jnp.minimum(before, huge), jnp.minimum(excess, huge)
+    share = 1 / (1 + before)
     empty = 1 / (1 + excess)
-    return TruncatedPoisson(1 / inverse, load * (before / (1 + before)), empty, excess * empty)
+    tail = jnp.where(before < huge, load * share * (1 / count.real(load)), 0)
+    return TruncatedPoisson(tail, load * (before * share), empty, excess * empty)
 
 
 @truncated_poisson.defjvp

@@ -10,7 +10,13 @@ which are positive and have no singularity. Sums follow from them; with F_k = H_
     sum_{s=1}^{K} s e^{xs}   = e^x [H_1 F_0 + H_0 (F_0 - F_1)]/F_0^2
     sum_{s=0}^{K} (K-s) e^{xs} = {e^x [K H_0 - H_1] + K F_1}/F_0^2
 
-(the first by summing, the second as the x-derivative of the first, shifted by one term; the third from both). A ratio
+(the first by summing, the second as the x-derivative of the first, shifted by one term; the third from both). With
+the Bernoulli numbers, c(x) = sum_k B_2k x^(2k-2)/(2k)!, the quotients that they need are
+
+    1/F_0 = x/(e^x - 1) = 1 - x/2 + x^2 c,    F_1/F_0 = e^x/(e^x - 1) - 1/x = 1/2 + x c,
+    F_2/F_0 - (F_1/F_0)^2 = 1/x^2 - e^x/(e^x - 1)^2 = (x c)'.
+
+A ratio
 above 1 is turned over by the caller: sum_{s=0}^{K-1} q^s = q^{K-1} sum_{s=0}^{K-1} q^{-s}.
 """
 
@@ -22,9 +28,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hetjax.numerics.decay import decay_parts
 from hetjax.numerics.logarithm import log
 
 _SERIES_BELOW = 0.5  # |x K| where the power series takes over from the recursion, which loses 1/|xK| there
+_BERNOULLI = tuple(number / math.factorial(2 * k) for k, number in enumerate((
+    1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330), 1))
+_BERNOULLI_TERMS = {np.dtype(np.float64): 10, np.dtype(np.float32): 5}  # for |x| < 1: they fall like (2 pi)^(-2k)
 _SERIES_TERMS = {np.dtype(np.float64): 14, np.dtype(np.float32): 7}  # (1/2)^i / i! falls below the rounding
 
 
@@ -46,12 +56,12 @@ def exponential_moment(order: int, x: jax.Array, length: jax.Array, decay: jax.A
     series = jnp.zeros_like(y)
     for i in reversed(range(_SERIES_TERMS[np.dtype(y.dtype)])):
         series = series * small + 1 / (math.factorial(i) * (order + 1 + i))
-    steep = -jnp.where(near, jnp.full_like(x, -1), x)
-    far = (1 - decay) / steep
+    per = -1 / jnp.where(near, jnp.full_like(x, -1), x)
+    far = (1 - decay) * per
     power = decay  # K^k e^{Kx}
     for k in range(1, order + 1):
         power = power * length
-        far = (k * far - power) / steep
+        far = (k * far - power) * per
     return jnp.where(near, series * _power(length, order + 1), far)
 
 
@@ -71,29 +81,38 @@ def _power(base: jax.Array, exponent: int) -> jax.Array:
 
 @jax.custom_jvp
 def first_moments(x: jax.Array, length: jax.Array, decay: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(H_0, H_1) of :func:`exponential_moment`, cheaper together: one series, as F_0(y) = e^y - y F_1(y).
+    """(H_0, H_1) of :func:`exponential_moment`, cheaper together: without a power series.
 
     >>> import jax.numpy as jnp
     >>> [float(h) for h in first_moments(jnp.zeros(()), jnp.full((), 2.0), jnp.ones(()))]
     [2.0, 2.0]
     """
-    y = x * length
-    near = y > -_SERIES_BELOW
-    small = jnp.where(near, y, 0)
-    series = jnp.zeros_like(y)
-    for i in reversed(range(_SERIES_TERMS[np.dtype(y.dtype)])):
-        series = series * small + 1 / (math.factorial(i) * (2 + i))
-    per = -1 / jnp.where(near, -jnp.ones_like(x), x)
-    h0 = jnp.where(near, length * (decay - small * series), (1 - decay) * per)
-    return h0, jnp.where(near, length * length * series, (h0 - length * decay) * per)
+    return _moments(x, 1 / _below_zero(x), length, decay)
 
 
 @first_moments.defjvp
 def _first_moments_jvp(primals: Any, tangents: Any) -> Any:
-    _, length, decay = primals
-    h0, h1, h2 = jax.lax.optimization_barrier((*first_moments(*primals), exponential_moment(2, *primals)))
+    found = jax.lax.optimization_barrier(first_moments(*primals))
+    return found, _moments_tangent(primals, found, tangents)
+
+
+def _below_zero(x: jax.Array) -> jax.Array:
+    return jnp.minimum(x, -np.finfo(x.dtype).tiny)
+
+
+def _moments(x: jax.Array, per_x: jax.Array, length: jax.Array, decay: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(H_0, H_1), 1/x given; at small s = -xK, (1 - e^-s)/s = 1 - s c and (1 - e^-s - s e^-s)/s^2 = 1 - (1 + s) c."""
+    s = -x * length
+    _, lost, near, c = decay_parts(s)
+    h0 = jnp.where(near, length * (1 - s * c), -lost * per_x)
+    return h0, jnp.where(near, length * length * (1 - (1 + s) * c), (length * decay - h0) * per_x)
+
+
+def _moments_tangent(primals: Any, found: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    x, length, decay = primals
     step = decay * tangents[1]
-    return (h0, h1), (h1 * tangents[0] + step, h2 * tangents[0] + length * step)
+    h2 = exponential_moment(2, x, length, decay)
+    return found[1] * tangents[0] + step, h2 * tangents[0] + length * step
 
 
 def ratio_moments(x: jax.Array, ratio: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -126,13 +145,10 @@ def geometric_sums(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.
     >>> [float(s) for s in geometric_sums(zero, one, three, one)]
     [3.0, 3.0, 6.0]
     """
-    f0, f1 = ratio_moments(x, ratio)
-    per = 1 / f0
-    h0, h1 = first_moments(x, terms, decay)
+    h0, h1, per, lag = _parts(x, terms, decay, ratio)
     plain = h0 * per
-    lag = f1 * per
-    lagging = per * h1 - plain * lag
-    return GeometricSums(plain, lagging, ratio * (per * h1 + plain * (1 - lag)))
+    second = h1 * per
+    return GeometricSums(plain, second - plain * lag, ratio * (second + plain * (1 - lag)))
 
 
 def descending_sum(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.Array) -> jax.Array:
@@ -142,9 +158,38 @@ def descending_sum(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.
     >>> float(descending_sum(jnp.zeros(()), jnp.ones(()), jnp.full((), 3.0), jnp.ones(())))
     6.0
     """
-    f0, f1 = ratio_moments(x, ratio)
-    h0, h1 = first_moments(x, terms, decay)
-    return (ratio * (terms * h0 - h1) + terms * f1) / (f0 * f0)
+    h0, h1, per, lag = _parts(x, terms, decay, ratio)
+    return (ratio * (terms * h0 - h1) * per + terms * lag) * per
+
+
+@jax.custom_jvp
+def _parts(x: jax.Array, length: jax.Array, decay: jax.Array, ratio: jax.Array) -> tuple[jax.Array, ...]:
+    """H_0, H_1, 1/F_0, F_1/F_0 with one division."""
+    near = x > -1
+    gap = jnp.where(near, -1, ratio - 1)
+    inverse = 1 / (_below_zero(x) * gap)
+    lead = x * _bernoulli(x, 0)
+    return (*_moments(x, inverse * gap, length, decay), jnp.where(near, 1 + x * (lead - 0.5), x * (x * inverse)),
+            jnp.where(near, 0.5 + lead, (ratio * x - gap) * inverse))
+
+
+@_parts.defjvp
+def _parts_jvp(primals: Any, tangents: Any) -> Any:
+    found = jax.lax.optimization_barrier(_parts(*primals))
+    x, _, _, ratio = primals
+    near = x > -1
+    steep, gap = jnp.where(near, 1, x), jnp.where(near, 1, ratio - 1)
+    spread = jnp.where(near, _bernoulli(jnp.where(near, x, 0), 1), 1 / (steep * steep) - ratio / (gap * gap))
+    return found, (*_moments_tangent(primals[:3], found, tangents), -found[2] * found[3] * tangents[0],
+                   spread * tangents[0])
+
+
+def _bernoulli(x: jax.Array, derivative: int) -> jax.Array:
+    """c(x), or with ``derivative`` = 1 the derivative of x c(x), for |x| < 1."""
+    square, total = x * x, jnp.zeros_like(x)
+    for k in reversed(range(_BERNOULLI_TERMS[np.dtype(x.dtype)])):
+        total = total * square + _BERNOULLI[k] * (2 * k + 1) ** derivative
+    return total
 
 
 def geometric_sum(ratio: jax.Array, terms: jax.Array) -> jax.Array:

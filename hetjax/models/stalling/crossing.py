@@ -65,7 +65,7 @@ def cross(Y: jax.Array, w: jax.Array, a: jax.Array, q: jax.Array, k: jax.Array, 
     ab = a * b
     D = jnp.sqrt(B * B + 4 * ab)
     large = (jnp.abs(B) + D) * 0.5
-    growth = D * (0.5 * (a + m + b + D)) * (1 / (m * b))  # w+/w- - 1
+    growth = D * (0.5 * (a + m + b + D)) * (1 / b * (1 / m))  # w+/w- - 1
     kept, lost = decay_and_rest(k * log1p(growth))
     both = large * D * kept
     square = large * large * lost
@@ -180,6 +180,7 @@ def cross_buffer(Y: jax.Array, w: jax.Array, a: jax.Array, q: jax.Array, k: jax.
     W = a + m + b
     plus, minus, D = small_roots(B, a * b)
     theta, near = half_log_ratio(a, b, m, B, D)
+    plus, minus, D, theta = hold((plus, minus, D, theta))
     s = 2 * k * theta
     kappa = jnp.exp(-s)
     E = 1 - kappa

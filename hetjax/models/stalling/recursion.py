@@ -107,11 +107,12 @@ def log_rise(q: jax.Array, r: jax.Array, K: jax.Array, m: Count, j: Any) -> tupl
         return Y / w, jnp.ones_like(w), log_w + log(w)
 
     one = jnp.ones_like(over)
-    Y, w, log_w = m.climb(step, (one, one, 0 * one), b, rescale, chunk=1 if np.dtype(b.dtype) == np.float32 else 8)
-    crossing = cross_buffer(Y, w, a, q, k, m_real)
-    steep = log(crossing.denominator / crossing.D) + k * log1p(crossing.plus / b)
-    gentle = log(jnp.where(crossing.gentle, crossing.denominator, 1)) - k * log(q) / 2
-    return log_w + jnp.where(crossing.gentle, gentle, steep), crossing.numerator / crossing.denominator
+    chunk = 1 if np.dtype(b.dtype) == np.float32 else 8
+    Y, w, log_w = hold(m.climb(step, (one, one, 0 * one), b, rescale, chunk=chunk))
+    crossing = hold(cross_buffer(Y, w, a, q, k, m_real))
+    rise = log(crossing.denominator / jnp.where(crossing.gentle, 1, crossing.D))
+    return (log_w + rise + k * jnp.where(crossing.gentle, -log(q) / 2, log1p(crossing.plus / b)),
+            crossing.numerator / crossing.denominator)
 
 
 def _rescaling(dtype: Any) -> tuple[float, int]:
@@ -119,8 +120,10 @@ def _rescaling(dtype: Any) -> tuple[float, int]:
     return (2.0**32, 64) if np.dtype(dtype) == np.float32 else (2.0**256, 512)
 
 
-def _advance(t: jax.Array, one: jax.Array, exponent: jax.Array, term: jax.Array) -> tuple[jax.Array, ...]:
+def _advance(t: jax.Array, one: jax.Array, exponent: jax.Array, term: jax.Array, n: Count) -> tuple[jax.Array, ...]:
     """t_{j-1} = ``one`` + ``term`` and its unit and exponent, and the power of two they were shrunk by."""
+    if 55 * n.bound < np.finfo(t.dtype).maxexp:  # h_0 itself is in range
+        return one + term, one, exponent, one
     threshold, power = _rescaling(t.dtype)
     t = one + term
     large = t > threshold
@@ -145,7 +148,7 @@ def phases(q: jax.Array, r: jax.Array, K: jax.Array, m: Any, n: Any, max_m: int 
     mreal, nreal, k = m.real(q), n.real(q), finite_terms(K) + 1
     b = q * mreal
     per_r = 1 / r
-    per = per_r / b
+    per = per_r * (1 / b)
 
     def step(j: Any, state: Any) -> Any:
         t, one, exponent, _, _ = state
@@ -153,7 +156,7 @@ def phases(q: jax.Array, r: jax.Array, K: jax.Array, m: Any, n: Any, max_m: int 
         Y, w = ascend(a, b, m)
         X = cross(Y, w, a, q, k, mreal)
         before = t
-        t, one, exponent, shrink = _advance(t, one, exponent, (nreal + 1 - j) * per * X * t)
+        t, one, exponent, shrink = _advance(t, one, exponent, (nreal + 1 - j) * per * X * t, n)
         return t, one, exponent, X, before * shrink
 
     start = _start(q * r * k)
@@ -189,7 +192,7 @@ def _full_buffer_jvp(primals: Any, tangents: Any) -> Any:
     k = finite_terms(K) + 1
     b = q * mreal
     per_r = 1 / r
-    per = per_r / b
+    per = per_r * (1 / b)
 
     def step(j: Any, state: Any) -> Any:
         t, one, exponent, _, _, u, _ = state
@@ -202,7 +205,7 @@ def _full_buffer_jvp(primals: Any, tangents: Any) -> Any:
         before = t
         term = hold((nreal + 1 - j) * per * across.X * t)
         weight = hold(term / (one + term))
-        t, one, exponent, shrink = _advance(t, one, exponent, term)
+        t, one, exponent, shrink = _advance(t, one, exponent, term, n)
         v = hold(tuple(x + y for x, y in zip(c, u, strict=True)))
         return t, one, exponent, across.X, before * shrink, tuple(weight * x for x in v), v
 

@@ -84,10 +84,11 @@ class Weights(NamedTuple):
         return self.level * (1 + self.buffer.ratio * self.buffer.sums.plain)
 
 
-def fold(log_ratio: jax.Array, ratio: jax.Array, terms: jax.Array, rising: jax.Array) -> Geometric:
-    """The sequence turned over where ``rising`` (ratio > 1)."""
+def fold(log_ratio: jax.Array, ratio: jax.Array, terms: jax.Array, rising: jax.Array,
+         inverse: jax.Array | None = None) -> Geometric:
+    """The sequence turned over where ``rising`` (ratio > 1); ``inverse``: 1/ratio, where it is at hand."""
     x = jnp.where(rising, -log_ratio, log_ratio)
-    inner = jnp.where(rising, 1 / ratio, ratio)
+    inner = jnp.where(rising, 1 / ratio if inverse is None else inverse, ratio)
     decay, _ = decay_and_rest(-x * terms)
     return Geometric(x, inner, decay, terms, geometric_sums(x, inner, terms, decay), rising)
 
@@ -96,9 +97,11 @@ def weigh(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: C
     """The weights at one point; O(m n), independent of K and M, which may be real or (q < 1, rho < 1) infinite."""
     K, M = finite_terms(K), finite_terms(M)
     m_real, n_real = m.real(q), n.real(q)
-    buffer = fold(log(q), q, K, q > 1)
+    capacity = m_real * r + n_real
+    per_b, per_r, per_capacity = 1 / (q * m_real), 1 / r, 1 / capacity  # the divisions that all that follows shares
+    buffer = fold(log(q), q, K, q > 1, m_real * per_b)
     log_load = log_rho(q, r, m_real, n_real)
-    waiting = fold(log_load, q * (m_real * r / (m_real * r + n_real)), M, log_load > 0)
+    waiting = fold(log_load, q * (m_real * r * per_capacity), M, log_load > 0, capacity * per_r * per_b)
     poisson = truncated_poisson(q * m_real, m)
     full = full_buffer(q, r, K, m, n)
     zero = jnp.zeros_like(q)
