@@ -13,7 +13,7 @@ from hetjax import Sweep
 from hetjax.plot import check_figures, draw
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
-OWN = ("quickstart", "families", "stuck", "gradients", "cluster", "forest")
+STUDIES = sorted(path.stem for path in SWEEPS.glob("*.toml"))
 
 
 def small(name, **axes):
@@ -209,7 +209,29 @@ def test_forest_counts_chainsaws_exactly():
     assert all((x * 10) % 1 == Fraction(1, 2) for x in loads)
 
 
-@pytest.mark.parametrize("name", OWN)
+def test_best_buffers_and_the_errors_of_the_asymptotes():
+    """Theorem A2 (i) and (ii) have an oracle of their own in test_stalling_buffer.py; here the optimum is."""
+    q, r = [0.7, 0.9], [3.0, 20.0]
+    dataset, figures = small("optimal_buffer", q=q, r=r)
+    (best,), errors = (panels(draw(dataset, figure)) for figure in figures)
+    for a, load in enumerate(q):
+        for b, ratio in enumerate(r):
+            line = endless(load, ratio, 5, 2)
+            means = [mean_number(load, ratio, K, line, 5, 2) for K in range(60)]
+            K = int(np.argmin(means))
+            assert mesh_of(best)[b, a] == max(K, 1)  # the logarithmic scale begins at 1
+            if load < 0.8:  # 59 places: q^59 = 7e-10 of never using the slow servers
+                np.testing.assert_allclose(dataset.gain[a, b], 1 - means[K] / means[-1], rtol=1e-6, atol=2e-9)
+            real = float(dataset.optimal_buffer_real[a, b])
+            assert abs(real - K) < 1
+            for axes, name in zip(errors, ("asymptotic_i", "asymptotic_ii_printed", "asymptotic_ii_corrected"),
+                                  strict=True):
+                assert mesh_of(axes)[b, a] >= 1e-4, name
+    shown = np.array([mesh_of(axes)[1, 0] for axes in errors])
+    assert shown[0] < shown[2] < shown[1]  # (i) is best, the correction helps
+
+
+@pytest.mark.parametrize("name", STUDIES)
 def test_every_study_is_listed_with_its_figure(name):
     raw = tomllib.loads((SWEEPS / f"{name}.toml").read_text())
     sweep = Sweep.from_toml(SWEEPS / f"{name}.toml")
