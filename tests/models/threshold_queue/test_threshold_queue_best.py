@@ -26,8 +26,6 @@ def test_one_pass_equals_the_law_of_each_threshold():
     found = jax.jit(jax.vmap(lambda *q: threshold_queue.mean_numbers(Params(*q, 1, max_threshold=1), 12)))(*queues)
     for T in (1, 2, 7, 12):
         np.testing.assert_allclose(found[:, T - 1], BY_LAW(*queues, jnp.full(24, float(T))), rtol=1e-12)
-    unstable = threshold_queue.mean_numbers(jax.tree.map(lambda x: x * 1.0, Params.from_rate(1.0, 1.0, 0.5, 1)), 3)
-    assert np.isfinite(unstable).all()
 
 
 def test_one_pass_for_poisson_arrivals_and_single_precision():
@@ -44,6 +42,7 @@ def test_one_pass_for_poisson_arrivals_and_single_precision():
         np.testing.assert_array_less(np.abs(np.asarray(single[:, T - 1]) / np.asarray(exact) - 1), 2e-6 / (1 - rho))
 
 
+@pytest.mark.slow
 def test_best_by_phase_equals_the_search_of_all_pairs():
     n, largest = 16, 8
     rng = np.random.default_rng(2)

@@ -1,4 +1,4 @@
-"""MAP arrivals: the exact law against tables, event-by-event chains, the closed form, the stalling queue, simulation."""
+"""MAP arrivals: the exact law against tables, event-by-event chains, closed forms, the stalling queue, simulation."""
 
 import jax
 import jax.numpy as jnp
@@ -115,6 +115,7 @@ def test_infinite_buffers_against_long_finite_ones(cases):
         assert busy == pytest.approx(float(p.arrival_rate), rel=1e-12)  # all work is done
 
 
+@pytest.mark.slow
 def test_near_saturation():
     """Two phases so far apart that ten doublings of the first passage are not enough."""
     D0 = np.array([[-3.06366, 0.0091885], [0.0038675, -0.3856767]])
@@ -127,6 +128,7 @@ def test_near_saturation():
     assert float(METRICS(p).mean_number) == pytest.approx(truncated, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_gradients_against_the_event_by_event_chain():
     D0, D1 = np.array([[-1.0, 0.3], [0.7, -3.2]]), np.array([[0.5, 0.2], [0.4, 2.1]])
     p = Params(D0, D1, 1.0, 0.4, [2.3, 1.6], capacity=14)

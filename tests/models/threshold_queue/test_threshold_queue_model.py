@@ -83,6 +83,7 @@ def test_study_of_the_best_threshold(reference):
         assert draw(dataset, figure).axes
 
 
+@pytest.mark.slow
 def test_study_of_thresholds_by_phase():
     dataset, figures = small("threshold_by_phase", load=[0.3, 0.8], burst_length=[0.3, 30.0])
     for i, load in enumerate((0.3, 0.8)):

@@ -44,6 +44,7 @@ def test_littles_law_and_gradient(given):
     assert times.status.tolist() == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_littles_law_by_phase_and_gradients():
     p = Params.from_word(1.2, [1, 1, 0], 1.0, 0.2, [1, 2.5, 3])
 
