@@ -36,7 +36,7 @@ def expectation_by_level(block: Block, parameters: Any, count: int) -> Solution:
     >>> from hetjax import ctmc
     >>> def mm1k(level, load):
     ...     one = jnp.ones(1)
-    ...     return load * one, jnp.zeros((1, 1)), one, level * one
+    ...     return load * one, jnp.zeros((1, 1)), one, level.astype(float) * one
     >>> means = jax.vmap(lambda load: ctmc.expectation_by_level(mm1k, load, 3).value)(jnp.array([0.5, 1.0]))
     >>> [round(float(mean), 6) for mean in means]
     [0.571429, 1.0]
