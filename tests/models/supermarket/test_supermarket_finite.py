@@ -85,6 +85,7 @@ def test_refinement_is_right_to_second_order():
             assert np.all(np.abs(second) < 0.1 * np.abs(first)) and 5 < second[0] / second[1] < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("law", "rho", "levels"), [(hyperexponential_balanced(1.0, 2.0), 0.2, (12, 7)),
                                                     (erlang(2, 2.0), 0.3, (12, 7))], ids=["H2", "E2"])
 def test_second_order_of_phase_type_service(law, rho, levels):
