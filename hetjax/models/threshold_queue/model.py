@@ -1,5 +1,6 @@
 """The threshold queue as the registry knows it: Poisson arrivals in closed form, and bursty arrivals by two phases."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -163,9 +164,16 @@ def second_route(values: Mapping[str, float], metrics: tuple[str, ...]) -> dict[
     chosen = [name for name in metrics if name in {metric.name for metric in _COMMON}]
     if not chosen or values["threshold"] > 1000:
         return {}
-    params = Params.from_rate(values["arrival_rate"], values.get("mu1", 1.0), values["mu2"], values["threshold"])
-    found = metrics_of_law(params, solve(params).value)
+    bound = 1 << max(math.ceil(values["threshold"]) - 1, 3).bit_length()  # few sizes, few compilations
+    params = Params.from_rate(values["arrival_rate"], values.get("mu1", 1.0), values["mu2"], values["threshold"],
+                              max_threshold=bound)
+    found = _metrics_by_law(params)
     return {name: float(getattr(found, name)) for name in chosen}
+
+
+@jax.jit
+def _metrics_by_law(params: Params) -> Any:
+    return metrics_of_law(params, solve(params).value)
 
 
 MODEL = Model(name="threshold_queue", version=1, title="Fast and slow server, slow one started by a threshold",
