@@ -11,7 +11,7 @@ All four rates are per unit time; the probabilities depend on their ratios only:
 rho_t = lambda_t / mu_t (offered load of type t), alpha = mu2 / mu1.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,6 +20,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from hetjax.models.registry import Axis
+from hetjax.processes.checks import pytree
 from hetjax.result import Status
 
 RATE_AXES = (
@@ -36,25 +37,7 @@ COST_AXES = (
 )
 
 
-def _pytree[Class](cls: type[Class]) -> type[Class]:
-    """Registers a dataclass all of whose fields are leaves. Rebuilding skips the checks of the constructor, as
-    transformations pass placeholders."""
-    names = tuple(field.name for field in fields(cls))  # type: ignore[arg-type]
-
-    def flatten(instance: Class) -> tuple[tuple[tuple[Any, Any], ...], None]:
-        return tuple((jax.tree_util.GetAttrKey(name), getattr(instance, name)) for name in names), None
-
-    def unflatten(_: None, leaves: Any) -> Class:
-        instance = object.__new__(cls)
-        for name, leaf in zip(names, leaves, strict=True):
-            object.__setattr__(instance, name, leaf)
-        return instance
-
-    jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
-    return cls
-
-
-@_pytree
+@pytree
 @dataclass(frozen=True, eq=False)
 class Params:
     """One overflow system, or a batch of them: four rates per unit time, each in [1e-6, 1e6].
@@ -96,7 +79,7 @@ class Params:
         return self.mu2 / self.mu1
 
 
-@_pytree
+@pytree
 @dataclass(frozen=True, eq=False)
 class Costs:
     """What a loss and an overflow cost, per customer of each type; each in [0, 1e6].
