@@ -135,6 +135,7 @@ _BUILTIN: dict[str, str] = {  # name -> module:attribute, imported when asked fo
     "supermarket": "hetjax.models.supermarket:MODEL",
     "threshold_queue": "hetjax.models.threshold_queue:MODEL",
     "threshold_queue_map": "hetjax.models.threshold_queue:MAP_MODEL",
+    "supermarket_finite": "hetjax.models.supermarket.finite_model:MODEL",
     "supermarket_tails": "hetjax.models.supermarket.tails_model:MODEL",
 }
 _SHORT = reprlib.Repr(maxstring=60, maxother=60)

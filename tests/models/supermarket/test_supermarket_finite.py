@@ -98,17 +98,17 @@ def test_second_order_of_phase_type_service(law, rho, levels):
     assert np.all(np.abs(left) < 0.04 * float(found.second)) and abs(left[1]) < abs(left[0])
 
 
-@pytest.mark.parametrize(("law", "N", "d", "policy"), [
-    (exponential(1.0), 3, 2, without_replacement(2)),
-    (hyperexponential_balanced(1.0, 2.0), 2, 2, SHORTEST_OF_D),
-    (erlang(2, 2.0), 2, 2, one_plus_beta(0.5)),
-    (exponential(1.0), 3, 2, JOIN_IDLE_QUEUE),
-    (exponential(1.0), 3, 1.5, SHORTEST_OF_D),
+@pytest.mark.parametrize(("law", "N", "d", "policy", "control"), [
+    (exponential(1.0), 3, 2, without_replacement(2), True),
+    (hyperexponential_balanced(1.0, 2.0), 2, 2, SHORTEST_OF_D, True),
+    (erlang(2, 2.0), 2, 2, one_plus_beta(0.5), True),
+    (exponential(1.0), 3, 2, JOIN_IDLE_QUEUE, False),
+    (exponential(1.0), 3, 1.5, SHORTEST_OF_D, False),
 ], ids=["different", "H2", "E2 beta", "idle", "mixture"])
-def test_simulation_against_exact_chains(law, N, d, policy):
+def test_simulation_against_exact_chains(law, N, d, policy, control):
     params = Params.from_service(0.5, d, law)
     mean, system, pi = exact_mean(params, N, 14, policy)
-    found = simulate(params, N, jax.random.key(N), events=20_000, policy=policy)
+    found = simulate(params, N, jax.random.key(N), events=20_000, policy=policy, control=control)
     assert found.status == Status.OK
     # 95 % half widths; four standard errors; the chain's cut at 14 moves the mean by less than a tenth of that
     assert abs(float(found.mean_queue_length[0]) - mean) < 2 * float(found.mean_queue_length[1])
@@ -117,6 +117,19 @@ def test_simulation_against_exact_chains(law, N, d, policy):
     for k in range(3):
         assert abs(float(found.tails[0][k]) - tails[k]) < 2 * float(found.tails[1][k])
     assert float(found.mean_response_time[0]) * 0.5 == pytest.approx(float(found.mean_queue_length[0]), rel=1e-12)
+
+
+def test_control_variate_shortens_the_interval():
+    """N = 200: the mean stays, its interval is an order of magnitude shorter."""
+    params = Params(0.7, 2, [1.0], [[-1.0]])
+    better = float(refined(params, 200, levels=12).value.mean_queue_length)
+    stream = mmpp([[0.0, 1.0], [1.0, 0.0]], [0.7, 0.7])  # written as an MMPP, Poisson all the same
+    plain, *controlled = (simulate(params, 200, jax.random.key(2), events=8_000, levels=12, control=control, arrivals=a)
+                          for control, a in ((False, None), (True, None), (True, stream)))
+    for found in controlled:
+        mean, width = map(float, found.mean_queue_length)
+        assert abs(mean - better) < 2 * width and 10 * width < float(plain.mean_queue_length[1])
+        assert float(found.tails[0].sum()) == pytest.approx(mean, abs=2 * float(plain.mean_queue_length[1]))
 
 
 @pytest.mark.slow
