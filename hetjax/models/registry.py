@@ -20,6 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hetjax.result import Status
+
 PointFunction = Callable[[Mapping[str, Any], tuple[str, ...], Mapping[str, int]],
                          tuple[dict[str, jax.Array], jax.Array]]
 
@@ -63,6 +65,17 @@ class Axis:
         above = value > self.low if self.open_low else value >= self.low
         below = value < self.high if self.open_high else value <= self.high
         return above and below
+
+    def holds(self, value: jax.Array) -> jax.Array:
+        """:meth:`contains` as a pure function of real (perhaps traced) values."""
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high else value <= self.high
+        inside = above & below
+        if self.integer:
+            inside &= value == jnp.floor(value)
+        if self.infinite:
+            inside |= value == math.inf
+        return inside
 
     def check(self, value: float) -> None:
         """Raises ValueError that names the axis, the value, the domain and the remedy."""
@@ -306,7 +319,11 @@ def _common_dtype(values: Iterable[Any]) -> Any:
 def _batched(model: Model, metrics: tuple[str, ...], static: tuple[tuple[str, int], ...],
              bounds: tuple[tuple[str, int], ...]) -> Callable[..., Any]:
     def point(values: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], jax.Array]:
-        return model.point({**values, **dict(static)}, metrics, dict(bounds))
+        results, status = model.point({**values, **dict(static)}, metrics, dict(bounds))
+        inside = functools.reduce(operator.and_, (axis.holds(values[axis.name]) for axis in model.axes
+                                                  if not axis.shape), jnp.asarray(True))
+        return ({name: jnp.where(inside, results[name], jnp.nan) for name in metrics},
+                jnp.where(inside, status, jnp.uint8(Status.OUT_OF_DOMAIN)))
 
     def run(flat: dict[str, jax.Array]) -> Any:
         size = next(iter(flat.values())).shape[0]

@@ -17,7 +17,6 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from hetjax.config import x64_enabled
-from hetjax.models.registry import Axis
 from hetjax.result import Status
 from hetjax.sweep.errors import SpecError, SweepError, show
 from hetjax.sweep.problem import Problem, Signature, gradient_name
@@ -180,7 +179,7 @@ def point_function(problem: Problem, static: Mapping[str, int]) -> Callable[...,
         inside = jnp.asarray(True)
         for axis in model.axes:
             if not axis.shape:
-                inside &= _contains(axis, values[axis.name])
+                inside &= axis.holds(values[axis.name])
         wanted = jnp.asarray(True)
         for condition in conditions:
             wanted &= condition(jnp, values, dtype)
@@ -213,18 +212,6 @@ def _differentiate(run: Callable[..., Any], wrt: dict[str, jax.Array], of: tuple
     basis = jnp.eye(len(names), dtype=wrt[names[0]].dtype)
     asked, tangents, rest = jax.vmap(forward, out_axes=(None, 0, None))(basis)
     return asked, rest, {gradient_name(m, p): tangents[m][i] for m in of for i, p in enumerate(names)}
-
-
-def _contains(axis: Axis, value: jax.Array) -> jax.Array:
-    """:meth:`Axis.contains` on traced values."""
-    above = value > axis.low if axis.open_low else value >= axis.low
-    below = value < axis.high if axis.open_high else value <= axis.high
-    inside = above & below
-    if axis.integer:
-        inside &= value == jnp.floor(value)
-    if axis.infinite:
-        inside |= value == math.inf
-    return inside
 
 
 def _with_status(found: Results, slopes: Results, status: jax.Array, inside: jax.Array, wanted: jax.Array,

@@ -37,7 +37,9 @@ def test_model_and_sweep_as_printed(tmp_path, monkeypatch, capsys):
     exec(compile(use, "README", "exec"), {})
     assert "d_mean_number__d_failure_rate" in capsys.readouterr().out
 
-    from hetjax import open_sweep
+    from breakdowns import MODEL
+
+    from hetjax import Status, evaluate, open_sweep
 
     found = open_sweep("breakdowns.zarr")
     assert dict(found.sizes) == {"arrival_rate": 40, "repair_rate": 31}
@@ -51,3 +53,8 @@ def test_model_and_sweep_as_printed(tmp_path, monkeypatch, capsys):
         slopes = (by_balance(arrival, 1, 10, .1 + h, repair) - by_balance(arrival, 1, 10, .1 - h, repair)) / (2 * h)
         got = [at.d_mean_number__d_failure_rate, at.d_abandonment_rate__d_failure_rate]
         np.testing.assert_allclose(got, slopes, rtol=1e-5)  # h^2 of the differences
+    rates = {"service_rate": 1.0, "failure_rate": 0.1, "repair_rate": 1.0, "patience": 10.0}
+    one = evaluate(MODEL, arrival_rate=[0.8, -0.8, np.nan], **rates)
+    assert one.status.tolist() == [Status.OK, Status.OUT_OF_DOMAIN, Status.OUT_OF_DOMAIN]  # the axes' domains
+    np.testing.assert_allclose(one.mean_number[0], by_balance(0.8, 1.0, 10.0, 0.1, 1.0)[0], rtol=1e-11)
+    assert np.isnan(one.mean_number[1:]).all()
