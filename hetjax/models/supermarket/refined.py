@@ -74,7 +74,7 @@ def refined(params: Params, N: float | Array, *, replacement: bool = True, arriv
 
     Returns:
       Solution with :class:`Refined`; ``residual`` that of the Lyapunov equation, relative. Differentiable. Cost
-      O((levels phases)^3 DOUBLINGS), a power more for order 2. V2/V grows with the load: exponential service, N = 10,
+      O(10 (levels phases)^3), a power more for order 2. V2/V grows with the load: exponential service, N = 10,
       d = 2, rho = .9: limit 2.3527, order 1 2.7513, order 2 2.8045, simulated 2.8002.
 
     >>> from hetjax.models.supermarket import Params, refined
@@ -220,24 +220,36 @@ def lyapunov(A: Array, Q: Array, shift: Array) -> Array:
     """W with A W + W A^T + Q = 0 for a stable A (n, n) and symmetric Q, by doubling.
 
     With B = (qI - A)^-1 (qI + A) the answer is the sum of B^j P B^jT, P = 2q (qI - A)^-1 Q (qI - A)^-T, and 2^m terms
-    of it take m squarings (Smith 1968). ``shift`` q > 0 near the geometric mean of the rates. O(40 n^3).
+    of it take m squarings (Smith 1968): 7 to 10 as a rule. ``shift`` q > 0 near the geometric mean of the rates.
+    Derivatives by the implicit function theorem. O(10 n^3), O(40 n^3) at most.
 
     >>> import jax.numpy as jnp
     >>> float(lyapunov(jnp.array([[-2.0]]), jnp.array([[4.0]]), jnp.asarray(1.0))[0, 0])
     1.0
     """
+    W = lax.custom_linear_solve(lambda W: -(A @ W + W @ A.T), Q, lambda _, Q: _doubling(A, Q, shift),
+                                lambda _, Q: _doubling(A.T, Q, shift))
+    return (W + W.T) / 2
+
+
+def _doubling(A: Array, Q: Array, shift: Array) -> Array:
     n = A.shape[0]
     identity = jnp.eye(n, dtype=A.dtype)
     both = jnp.linalg.solve(shift * identity - A, jnp.concatenate([shift * identity + A, Q], axis=1))
     B, half = both[:, :n], both[:, n:]
-    W = 2 * shift * jnp.linalg.solve(shift * identity - A, half.T)
+    W = 2 * shift * jnp.linalg.solve(shift * identity - A, half.T).T
+    enough = float(jnp.finfo(A.dtype).eps) / 64
 
-    def double(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
-        B, W = carry
-        return (B @ B, W + B @ W @ B.T), None
+    def going(state: tuple[Array, Array, Array, Array]) -> Array:
+        _, W, added, m = state
+        return (added > enough * jnp.max(jnp.abs(W))) & (m < DOUBLINGS)  # the next term is smaller still, by a square
 
-    (_, W), _ = lax.scan(double, (B, W), None, length=DOUBLINGS)
-    return (W + W.T) / 2
+    def double(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        B, W, _, m = state
+        more = B @ W @ B.T
+        return B @ B, W + more, jnp.max(jnp.abs(more)), m + 1
+
+    return lax.while_loop(going, double, (B, W, jnp.max(jnp.abs(W)), jnp.zeros((), jnp.int32)))[1]
 
 
 def _rate_covariance(arrivals: MAP) -> Array:

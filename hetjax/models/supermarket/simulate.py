@@ -61,7 +61,8 @@ def simulate(params: Params, N: int, key: Array, *, events: int = 200_000, warmu
         moves N times faster than a queue; "slow": an MMPP whose environment moves at the speed of a queue, descriptor
         (D0 off the diagonal, N D1).
       control: take what is known to be 0 off the mean queue length and response time, see :func:`_weights`. For large
-        N intervals of theirs are shorter by a factor of order sqrt(N); an event costs up to twice as much.
+        N intervals of theirs are shorter by a factor of order sqrt(N); an event costs a quarter more, with two phases
+        3.5 times as much.
 
     Samples of the interval: lanes x batches. Cost about events x lanes x levels x phases; 1e-7 s an event.
 
