@@ -24,7 +24,7 @@ _SECOND = {
 # integer type, mantissa bits, ln 2 in two parts (the first with trailing zeros), from which s on e^-s counts as 0
 _LAYOUT: dict[Any, tuple[Any, int, float, float, float]] = {
     np.dtype(np.float64): (np.int64, 52, 0.6931471803691238, 1.9082149292705877e-10, 700.0),
-    np.dtype(np.float32): (np.int32, 23, 0.693145751953125, 1.428606765330187e-06, 80.0),
+    np.dtype(np.float32): (np.int32, 23, 0.693145751953125, 1.428606765330187e-06, 86.0),
 }
 
 
@@ -55,7 +55,7 @@ def decay_parts(s: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Arra
 
 @jax.custom_jvp
 def decay_and_rest(s: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(e^-s, 1 - e^-s) for s >= 0, infinity included; (0, 1) from s = 700 (float32: 80) on.
+    """(e^-s, 1 - e^-s) for s >= 0, infinity included; (0, 1) from s = 700 (float32: 86) on.
 
     >>> import jax.numpy as jnp
     >>> [float(x) for x in decay_and_rest(jnp.float32(1e-20))]

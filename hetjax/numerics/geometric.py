@@ -234,8 +234,10 @@ def _growth(ratio: jax.Array, x: jax.Array, terms: jax.Array) -> jax.Array:
 
 
 def finite_terms(terms: jax.Array) -> jax.Array:
-    """``terms`` with infinity replaced by a number so large that every ratio below 1 decays to nothing.
+    """``terms`` with infinity replaced by :func:`endless`, from where on every ratio <= 1 - eps/2 decays to nothing."""
+    return jnp.minimum(terms, endless(terms.dtype))
 
-    (ratio <= 1 - eps/2, so ratio^terms < e^-50 in either precision, and the fourth power of the number is finite.)
-    """
-    return jnp.minimum(terms, 1e9 if np.dtype(terms.dtype) == np.float32 else 1e25)
+
+def endless(dtype: Any) -> float:
+    """The number of terms that stands for infinity; its fourth power is finite, (1 - eps/2)^endless < e^-50."""
+    return 1e9 if np.dtype(dtype) == np.float32 else 1e25

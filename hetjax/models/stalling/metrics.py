@@ -19,7 +19,7 @@ from hetjax.models.stalling.recursion import log_rise
 from hetjax.models.stalling.weights import Weights, weigh
 from hetjax.numerics.counting import Count
 from hetjax.numerics.erlang import log_tail
-from hetjax.numerics.geometric import descending_sum
+from hetjax.numerics.geometric import descending_sum, endless
 from hetjax.numerics.logarithm import log
 from hetjax.numerics.shares import share
 from hetjax.result import Status
@@ -151,8 +151,9 @@ def mean_fast(w: Weights) -> jax.Array:
 def mean_slow(w: Weights, n: Count) -> jax.Array:
     """Mean number of busy slow servers, P [q m r (h_0 - 1) + n S_1]."""
     in_top = w.top * w.full.slow
+    some = w.n if n.static else jnp.maximum(w.n, 1)  # no 0/0 where a traced n is 0
     return n.select(0, lambda: jnp.zeros_like(in_top),
-                    lambda: w.n * share(in_top + w.n * w.line_mass, w.n * (w.below + w.levels) - in_top))
+                    lambda: w.n * share(in_top + some * w.line_mass, some * (w.below + w.levels) - in_top))
 
 
 def mean_stalled(w: Weights) -> jax.Array:
@@ -189,8 +190,9 @@ def p_full(w: Weights) -> jax.Array:
 
 
 def p_loss(w: Weights) -> jax.Array:
-    """P rho^M: the line is full."""
-    return w.line * jnp.where(w.waiting.rising, 1, w.waiting.decay) / w.total
+    """P rho^M: the line is full; 0 if it is endless."""
+    full = w.line * jnp.where(w.waiting.rising, 1, w.waiting.decay) / w.total
+    return jnp.where(w.M >= endless(w.M.dtype), 0, full)
 
 
 def p_stalling(w: Weights) -> jax.Array:

@@ -17,6 +17,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from hetjax.models.registry import Axis, real_array
+from hetjax.models.stalling.load import log_rho
+from hetjax.numerics.geometric import endless
 from hetjax.result import Status
 
 AXES = (
@@ -148,7 +150,8 @@ def _check_leaf(axis: Axis, values: np.ndarray) -> None:
 def status(params: Params) -> jax.Array:
     """The uint8 code of :class:`hetjax.result.Status` of each point: OK, OUT_OF_DOMAIN or UNSTABLE.
 
-    UNSTABLE: an infinite stalling buffer with q >= 1, or an infinite waiting line with rho >= 1; means are NaN there.
+    UNSTABLE: an infinite stalling buffer with q >= 1, or an infinite waiting line with rho >= 1 (in float32: above
+    1 - 5e-8, the last number below 1); means are NaN there.
 
     >>> from hetjax.models.stalling import Params, status
     >>> import math
@@ -166,9 +169,10 @@ def point_status(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Any,
         kind = value.dtype.type
         legal = (value >= kind(axis.low)) & (value <= kind(axis.high))
         inside = inside & (legal | jnp.isposinf(value) if axis.infinite else legal)
-    mr = _as_real(m, q) * r
-    # rho < 1 without forming rho: m r (q - 1) < n, as q - 1 is exact where it matters
-    unstable = (jnp.isposinf(K) & (q >= 1)) | (jnp.isposinf(M) & ~jnp.isposinf(K) & (mr * (q - 1) >= _as_real(n, q)))
+    # an endless line is as good as endless only where ln rho has the right sign and rho^ENDLESS is nothing
+    slack = -log_rho(q, r, _as_real(m, q), _as_real(n, q)) * endless(q.dtype)
+    overloaded = ~(slack > (50 if q.dtype == jnp.float32 else 500))
+    unstable = (jnp.isposinf(K) & (q >= 1)) | (jnp.isposinf(M) & ~jnp.isposinf(K) & overloaded)
     code = jnp.where(inside, jnp.where(unstable, int(Status.UNSTABLE), int(Status.OK)), int(Status.OUT_OF_DOMAIN))
     return code.astype(jnp.uint8)
 

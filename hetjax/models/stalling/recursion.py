@@ -34,7 +34,8 @@ from hetjax.numerics.logarithm import log, log1p
 class FullBuffer(NamedTuple):
     """What the recursion tells of the full buffer: ``log_h0`` = ln h_0 and ``slow`` = n X_1 t_1/t_0.
 
-    h_0 itself reaches 1e4238. ``slow`` = r b (h_0 - 1)/h_0 is the mean number of busy slow servers given level L.
+    h_0 itself reaches 1e4238. ``slow`` = r b (h_0 - 1)/h_0 is the mean number of busy slow servers, the waiting line
+    left out, over the probability of level L: what starts there at rate b is served at rate 1/r.
     """
 
     log_h0: jax.Array
@@ -166,7 +167,7 @@ def phases(q: jax.Array, r: jax.Array, K: jax.Array, m: Any, n: Any, max_m: int 
 
 @jax.custom_jvp
 def full_buffer(q: jax.Array, r: jax.Array, K: jax.Array, m: Count, n: Count) -> FullBuffer:
-    """ln h_0 and the mean number of busy slow servers given level L, as :class:`FullBuffer`; O(m n).
+    """ln h_0 and the mean number of busy slow servers over the probability of level L, as :class:`FullBuffer`; O(m n).
 
     Value and derivatives to about 1e-14 absolute in ln h_0 over the whole domain, K infinite included.
 

@@ -143,7 +143,7 @@ def test_edges_and_refusals():
                   [5, 2, 2, 2, 2], [2, 0, 0, 2, 2])
     np.testing.assert_array_equal(found.status, [Status.OK] * 3 + [Status.UNSTABLE, Status.OUT_OF_DOMAIN])
     np.testing.assert_array_equal(found.optimum_status, [OptimumStatus.EDGE, OptimumStatus.FLAT, OptimumStatus.EDGE,
-                                                         OptimumStatus.FAILED, OptimumStatus.FAILED])
+                                                         OptimumStatus.FAILED, np.nan])
     np.testing.assert_array_equal(found.optimal_buffer, [1e7, 0, 0, math.nan, math.nan])
     with pytest.raises(ValueError, match="largest"):
         optimal_buffer(Params(0.5, 2.0, 0, 1, 1, 1), largest=2e7)

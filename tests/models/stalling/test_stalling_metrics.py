@@ -2,6 +2,7 @@
 
 import functools
 import math
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from test_stalling_closed_form import AXES, EPS, points
 
 import hetjax
 from hetjax.models import stalling
-from hetjax.models.stalling import Metrics, Params, from_rates, log_p_full, mean_number, metrics, status
+from hetjax.models.stalling import MODEL, Metrics, Params, from_rates, log_p_full, mean_number, metrics, status
 from hetjax.models.stalling.metrics import FROM_STATE_LAW, point_metrics
 from hetjax.numerics.counting import Count
 from hetjax.result import Status
@@ -250,3 +251,42 @@ def test_evaluate_broadcasts_and_says_what_is_missing():
         stalling.evaluate(q=.5, K=1, M=1, m=1, n=1)
     with pytest.raises(ValueError, match="max_m"):
         jax.jit(lambda m: stalling.evaluate(q=.5, r=2.0, K=1, M=1, m=m, n=1).mean_number)(3)
+
+
+def test_reverse_mode_where_a_traced_count_is_zero():
+    names = ("mean_slow", "utilization_slow", "throughput", "mean_response_time", "mean_stuck", "p_slow_only")
+
+    def found(x, n):
+        values = {"q": x[0], "r": x[1], "K": x[2], "M": x[3], "mu1": jnp.ones_like(x[0]), "m": 2, "n": n}
+        return MODEL.point(values, names, {"m": 2, "n": 4})[0]
+
+    x = jnp.asarray([0.5, 3.0, 4.0, 5.0])
+    reverse, forward = (jax.jit(mode(found))(x, jnp.asarray(0)) for mode in (jax.jacrev, jax.jacfwd))
+    for name in names:
+        np.testing.assert_allclose(reverse[name], forward[name], rtol=1e-13, atol=1e-15)
+        assert np.all(np.isfinite(reverse[name])), name
+
+
+def test_stability_of_an_endless_line_is_decided_exactly():
+    """Loads within a few roundings of 1, on either side, against rationals."""
+    rng = np.random.default_rng(11)
+    m, n = rng.integers(1, 40, 2000), rng.integers(0, 40, 2000)
+    r = np.exp(rng.uniform(-3, 8, 2000))
+    q = 1 + n / (m * r)
+    q = np.where(rng.random(2000) < 0.5, q, np.nextafter(q, rng.choice([0.0, np.inf], 2000)))
+    found = hetjax.evaluate("stalling", q=q, r=r, K=3.0, M=np.inf, m=m, n=n, metrics=["p_loss"])
+    excess = [int(a) * Fraction(b) * (Fraction(c) - 1) - int(d) for a, b, c, d in zip(m, r, q, n, strict=True)]
+    stable = np.array([x < 0 for x in excess])
+    assert 400 < stable.sum() < 1600
+    np.testing.assert_array_equal(found.status, np.where(stable, int(Status.OK), int(Status.UNSTABLE)))
+    assert np.all(np.asarray(found.p_loss)[stable] == 0)
+
+
+def test_endless_lines_in_float32():
+    """The last load below 1 is served, what rounds to 1 is not called stable; nobody is lost."""
+    q = np.asarray([1.0, 1.0, 1 - 2.0**-24, 0.9], np.float32)
+    found = hetjax.evaluate("stalling", q=q, r=np.float32(1e9), K=np.float32(3), M=np.float32(np.inf),
+                            m=[16, 1, 1, 2], n=[1, 1, 0, 2], metrics=["mean_number", "p_loss"])
+    assert found.status.tolist() == [Status.UNSTABLE, Status.UNSTABLE, Status.OK, Status.OK]
+    assert found.p_loss[2:].tolist() == [0, 0]
+    np.testing.assert_allclose(found.mean_number[2], 2.0**24, rtol=1e-6)
