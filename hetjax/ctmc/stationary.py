@@ -25,18 +25,17 @@ def stationary(Q: jax.Array) -> Solution:
 
     Grassmann-Taksar-Heyman elimination (see :mod:`hetjax.ctmc.elimination`): no subtraction, relative error of
     about n eps in every entry, also for couplings of 1e-30. Cost n^3/3 multiplications. The form depends on the size
-    (tests/benchmarks/ctmc_solvers.py, CPU us a point in a batch beside numpy's batched LU solve, on a machine busy with
-    other work, so good to a factor of two):
+    (tests/benchmarks/ctmc_solvers.py, us a point in a batch beside numpy's batched LU solve, two idle cores):
 
-    =======  ============================================  ============  =====
-    n        form                                           GTH           LU
-    =======  ============================================  ============  =====
-    1..4     unrolled, points last (n = 3)                  0.05          0.18
-    5..32    blocks of 4 pivots, points last (n = 8)        0.13 .. 0.34  0.5
-    ..       (n = 16)                                       0.6 .. 2.1    3.1
-    ..       (n = 32; compiles in 7 s)                      1.6 .. 3.5    5.8
+    =======  ============================================  =======  =====
+    n        form                                           GTH      LU
+    =======  ============================================  =======  =====
+    1..4     unrolled, points last (n = 3)                  0.023    0.15
+    5..32    blocks of 4 pivots, points last (n = 8)        0.14     0.47
+    ..       (n = 16)                                       0.87     1.4
+    ..       (n = 32; compiles in 4 s)                      3.1      5.5
     33..     panels of 32 states, matrix products
-    =======  ============================================  ============  =====
+    =======  ============================================  =======  =====
 
     Under ``vmap`` the points go to the last axis, in blocks. Both modes of differentiation go through the elimination
     and keep its accuracy; :mod:`hetjax.ctmc.sensitivity` is the faster way to gradients of rewards.
