@@ -198,12 +198,12 @@ def test_bad_words():
 
 @pytest.mark.slow
 def test_simulation():
-    word, rate, mu1, mu2, t = jnp.asarray([0, 1, 1]), 1.98, 2.0, 0.2, jnp.asarray([2, 5, 3])
+    word, rate, mu1, mu2, t = jnp.asarray([0, 1, 1], jnp.int32), 1.98, 2.0, 0.2, jnp.asarray([2, 5, 3], jnp.int32)
     expected = METRICS(Params.from_word(rate, [0, 1, 1], mu1, mu2, [2, 5, 3], max_threshold=6))
 
     def rates(state):
         x, slow, _ = state
-        return rate, mu1 * (x > 0), mu2 * slow
+        return rate, jnp.where(x > 0, mu1, 0.0), jnp.where(slow > 0, mu2, 0.0)
 
     def move(state, event):
         x, slow, f = state
@@ -214,7 +214,7 @@ def test_simulation():
         return x - start, jnp.where(start, 1, slow), f
 
     found = ctmc.simulate(ctmc.transition_chain(rates, move), (0, 0, 0), jax.random.key(1),
-                          lambda s: {"number": s[0] + s[1], "fast": s[0] > 0, "slow": s[1]},
+                          rewards=lambda s: {"number": s[0] + s[1], "fast": jnp.minimum(s[0], 1), "slow": s[1]},
                           events=20_000, warmup=2000, replications=256, confidence=0.999)
     for name, value in (("number", expected.mean_number), ("fast", expected.utilization_fast),
                         ("slow", expected.utilization_slow)):
