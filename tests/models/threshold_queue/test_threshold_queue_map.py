@@ -211,7 +211,7 @@ def test_simulation():
         slow = jnp.where(event == 2, 0, slow)
         f = jnp.where(event == 0, (f + 1) % 3, f)
         start = (slow == 0) & (x - 1 >= t[f])
-        return x - start, jnp.where(start, 1, slow), f
+        return x - jnp.where(start, 1, 0), jnp.where(start, 1, slow), f
 
     found = ctmc.simulate(ctmc.transition_chain(rates, move), (0, 0, 0), jax.random.key(1),
                           rewards=lambda s: {"number": s[0] + s[1], "fast": jnp.minimum(s[0], 1), "slow": s[1]},
