@@ -29,8 +29,8 @@ def expectation_by_level(block: Block, parameters: Any, count: int) -> Solution:
     Returns:
       ``Solution`` as :func:`hetjax.ctmc.expectation_levels`: ``value`` a scalar, or (k,).
 
-    In batches (``vmap``) of chains with up to three phases two to three times as fast as with stored levels, whose
-    traffic through memory dominates there. Derivatives go through stored levels.
+    In batches (``vmap``) of chains with up to three phases three times as fast as ``vmap`` of stored levels, whose
+    traffic through memory dominates there (tests/benchmarks/ctmc_solvers.py). Derivatives go through stored levels.
 
     >>> import jax, jax.numpy as jnp
     >>> from hetjax import ctmc

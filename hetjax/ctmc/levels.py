@@ -79,7 +79,7 @@ def expectation_levels(levels: Levels, rewards: jax.Array) -> Solution:
     if rewards.ndim != levels.local.ndim or rewards.shape[1:] != (L, S, *levels.local.shape[3:]):
         raise ValueError(f"rewards has shape {rewards.shape}; give {(L, S)} or (k, {L}, {S})"
                          + ("" if single or levels.local.ndim == 3 else " with the points of the levels last"))
-    values, status = _run(expectation, levels, rewards.astype(levels.local.dtype))
+    values, status = _run(_expectation, levels, rewards.astype(levels.local.dtype))
     none = jnp.zeros(status.shape, jnp.int32)
     return Solution(values[0] if single else values, status, none.astype(values.dtype), none)
 
@@ -296,18 +296,16 @@ def _balance(levels: Levels, law: jax.Array, exponent: jax.Array) -> tuple[jax.A
     return jnp.max(worst, axis=0), jnp.any(worst > info.eps ** 0.5, axis=0)
 
 
-
-
 _expectation_batched = points_last(_expectation_block, block_size)
 _law_batched = points_last(_law_points, block_size)
 
 
 @jax.custom_jvp
-def expectation(levels: Levels, rewards: jax.Array) -> Any:
+def _expectation(levels: Levels, rewards: jax.Array) -> Any:
     return _expectation_batched(levels, rewards)
 
 
-@expectation.defjvp
+@_expectation.defjvp
 def _(primals: Any, tangents: Any) -> Any:
     return jax.jvp(expectation_points, primals, tangents)
 
@@ -322,7 +320,7 @@ def _(primals: Any, tangents: Any) -> Any:
     return jax.jvp(_law_points, primals, tangents)
 
 
-_POINTS: dict[Any, Any] = {expectation: _expectation_block, _law: _law_points}
+_POINTS: dict[Any, Any] = {_expectation: _expectation_block, _law: _law_points}
 
 
 def _run(function: Any, levels: Levels, *arguments: jax.Array) -> Any:

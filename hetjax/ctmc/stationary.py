@@ -8,7 +8,7 @@ from hetjax.ctmc import elimination, panels
 from hetjax.ctmc.batching import points_last
 from hetjax.result import Solution, Status
 
-UNROLLED = 32  # states; beyond, compiling the blocks takes longer (7 s at 32, 47 s at 36): panels, matrix products
+UNROLLED = 32  # states; beyond, compiling the blocks takes longer (4 s at 32, 47 s at 36): panels, matrix products
 
 
 def stationary(Q: jax.Array) -> Solution:

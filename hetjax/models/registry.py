@@ -55,24 +55,15 @@ class Axis:
 
     def contains(self, value: float) -> bool:
         """True if ``value`` lies in the domain."""
-        value = float(value)
-        if math.isnan(value):
-            return False
-        if value == math.inf:
-            return self.infinite or (self.high == math.inf and not self.open_high)
-        if self.integer and not value.is_integer():
-            return False
-        above = value > self.low if self.open_low else value >= self.low
-        below = value < self.high if self.open_high else value <= self.high
-        return above and below
+        return bool(self.holds(float(value)))
 
-    def holds(self, value: jax.Array) -> jax.Array:
-        """:meth:`contains` as a pure function of real (perhaps traced) values."""
+    def holds(self, value: Any) -> Any:
+        """:meth:`contains` of real numbers or arrays, traced or not, elementwise."""
         above = value > self.low if self.open_low else value >= self.low
         below = value < self.high if self.open_high else value <= self.high
         inside = above & below
         if self.integer:
-            inside &= value == jnp.floor(value)
+            inside &= value % 1 == 0
         if self.infinite:
             inside |= value == math.inf
         return inside
@@ -82,6 +73,12 @@ class Axis:
         if not self.contains(value):
             raise ValueError(f"{self.name} = {value!r} is outside its domain {self.describe_domain()}"
                              f" ({self.meaning}); give a value inside it")
+
+
+def inside(axes: Iterable[Axis], values: Mapping[str, jax.Array]) -> jax.Array:
+    """Whether every real axis of ``axes`` holds its entry of ``values``; pure."""
+    return functools.reduce(operator.and_, (axis.holds(values[axis.name]) for axis in axes if not axis.shape),
+                            jnp.asarray(True))
 
 
 @dataclass(frozen=True)
@@ -146,10 +143,10 @@ _BUILTIN: dict[str, str] = {  # name -> module:attribute, imported when asked fo
     "stalling": "hetjax.models.stalling:MODEL",
     "stalling_buffer": "hetjax.models.stalling.buffer:MODEL",
     "supermarket": "hetjax.models.supermarket:MODEL",
-    "threshold_queue": "hetjax.models.threshold_queue:MODEL",
-    "threshold_queue_map": "hetjax.models.threshold_queue:MAP_MODEL",
     "supermarket_finite": "hetjax.models.supermarket.finite_model:MODEL",
     "supermarket_tails": "hetjax.models.supermarket.tails_model:MODEL",
+    "threshold_queue": "hetjax.models.threshold_queue:MODEL",
+    "threshold_queue_map": "hetjax.models.threshold_queue:MAP_MODEL",
 }
 _SHORT = reprlib.Repr(maxstring=60, maxother=60)
 _REGISTERED: dict[str, Model] = {}
@@ -320,10 +317,9 @@ def _batched(model: Model, metrics: tuple[str, ...], static: tuple[tuple[str, in
              bounds: tuple[tuple[str, int], ...]) -> Callable[..., Any]:
     def point(values: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], jax.Array]:
         results, status = model.point({**values, **dict(static)}, metrics, dict(bounds))
-        inside = functools.reduce(operator.and_, (axis.holds(values[axis.name]) for axis in model.axes
-                                                  if not axis.shape), jnp.asarray(True))
-        return ({name: jnp.where(inside, results[name], jnp.nan) for name in metrics},
-                jnp.where(inside, status, jnp.uint8(Status.OUT_OF_DOMAIN)))
+        legal = inside(model.axes, values)
+        return ({name: jnp.where(legal, results[name], jnp.nan) for name in metrics},
+                jnp.where(legal, status, jnp.uint8(Status.OUT_OF_DOMAIN)))
 
     def run(flat: dict[str, jax.Array]) -> Any:
         size = next(iter(flat.values())).shape[0]

@@ -32,7 +32,7 @@ from hetjax.numerics.decay import decay_parts
 from hetjax.numerics.logarithm import log
 
 _SERIES_BELOW = 0.5  # |x K| where the power series takes over from the recursion, which loses 1/|xK| there
-_BERNOULLI = tuple(number / math.factorial(2 * k) for k, number in enumerate((
+BERNOULLI = tuple(number / math.factorial(2 * k) for k, number in enumerate((
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330), 1))
 _BERNOULLI_TERMS = {np.dtype(np.float64): 10, np.dtype(np.float32): 5}  # for |x| < 1: they fall like (2 pi)^(-2k)
 _SERIES_TERMS = {np.dtype(np.float64): 14, np.dtype(np.float32): 7}  # (1/2)^i / i! falls below the rounding
@@ -188,7 +188,7 @@ def _bernoulli(x: jax.Array, derivative: int) -> jax.Array:
     """c(x), or with ``derivative`` = 1 the derivative of x c(x), for |x| < 1."""
     square, total = x * x, jnp.zeros_like(x)
     for k in reversed(range(_BERNOULLI_TERMS[np.dtype(x.dtype)])):
-        total = total * square + _BERNOULLI[k] * (2 * k + 1) ** derivative
+        total = total * square + BERNOULLI[k] * (2 * k + 1) ** derivative
     return total
 
 

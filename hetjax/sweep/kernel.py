@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from hetjax.config import x64_enabled
+from hetjax.models.registry import inside
 from hetjax.result import Status
 from hetjax.sweep.errors import SpecError, SweepError, show
 from hetjax.sweep.problem import Problem, Signature, gradient_name
@@ -176,14 +177,11 @@ def point_function(problem: Problem, static: Mapping[str, int]) -> Callable[...,
         asked, (rest, status), slopes = _differentiate(run, wrt, spec.grad_of)
         found = {name: (asked | rest)[name] for name in spec.metrics}
         values = derive({})
-        inside = jnp.asarray(True)
-        for axis in model.axes:
-            if not axis.shape:
-                inside &= axis.holds(values[axis.name])
         wanted = jnp.asarray(True)
         for condition in conditions:
             wanted &= condition(jnp, values, dtype)
-        return _with_status(found, slopes, status, inside, wanted, {n for n, m in metrics.items() if m.undefined_where})
+        legal = inside(model.axes, values)
+        return _with_status(found, slopes, status, legal, wanted, {n for n, m in metrics.items() if m.undefined_where})
 
     return evaluate
 

@@ -13,14 +13,13 @@ Every contender's estimate is printed beside the exact mean, as a check that the
 
 import argparse
 import importlib.util
-import json
 import math
 import random
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from timing import save, take_turns
 
 from hetjax.ctmc.simulate import simulate, transition_chain
 
@@ -109,20 +108,15 @@ def main():
     contenders["loop"] = loop_contender(200_000)
     if importlib.util.find_spec("ciw"):
         contenders["ciw"] = ciw_contender(20_000)
-    best, value = dict.fromkeys(contenders, math.inf), {}
-    for _ in range(options.repeats):
-        for name, (call, events) in contenders.items():
-            begin = time.perf_counter()
-            value[name] = call()
-            best[name] = min(best[name], (time.perf_counter() - begin) / events)
+    found = take_turns({name: call for name, (call, _) in contenders.items()}, options.repeats)
+    best = {name: found[name].wall / events for name, (_, events) in contenders.items()}
+    value = {name: t.answer for name, t in found.items()}
     print(f"M/M/{SERVERS}, load {LOAD}: exact mean number {exact_mean():.4f} (start: 6 customers, no warm-up)")
     for name, seconds in best.items():
         print(f"{name:32s} {1e-6 / seconds:9.2f} million events/s   {best['loop'] / seconds:8.1f} x loop"
               f"   {best['numpy'] / seconds:6.1f} x numpy   mean {value[name]:.4f}")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({name: {"events_per_second": 1 / seconds, "mean": value[name]} for name, seconds in best.items()},
-                      file, indent=1)
+    save({name: {"events_per_second": 1 / seconds, "mean": value[name]} for name, seconds in best.items()},
+         options.json)
 
 
 if __name__ == "__main__":

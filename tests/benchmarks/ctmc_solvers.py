@@ -19,9 +19,7 @@ disturbs less. Vectors of 512 bits where the CPU has them, as in the sweep engin
 """
 
 import argparse
-import json
 import os
-import time
 
 import jax
 
@@ -33,6 +31,7 @@ import numpy as np
 import scipy.sparse
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from timing import save, take_turns
 
 from hetjax import ctmc
 from hetjax.sweep.kernel import vector_width
@@ -46,19 +45,9 @@ OPTIONS = {"xla_cpu_prefer_vector_width": WIDTH} if WIDTH else None
 
 def seconds(contenders, repeats):
     """{name: (first call, best of the others)}."""
-    first, best = {}, {}
-    for name, call in contenders.items():
-        start = time.perf_counter()
-        jax.block_until_ready(call())
-        first[name] = time.perf_counter() - start
-        best[name] = np.inf
-    for _ in range(repeats):
-        for name, call in contenders.items():
-            clock = time.process_time if CPU_TIME and name != "devices" else time.perf_counter
-            start = clock()
-            jax.block_until_ready(call())
-            best[name] = min(best[name], clock() - start)
-    return first, best
+    found = take_turns(contenders, repeats)
+    best = {name: t.cpu if CPU_TIME and name != "devices" else t.wall for name, t in found.items()}
+    return {name: t.first for name, t in found.items()}, best
 
 
 def level_chain(L, S):
@@ -233,9 +222,7 @@ def main():
         report["gradients"].append(row)
         print(f"gradients of 4 parameters, S=3: elimination {row['elimination_over_value']:.1f}, adjoint"
               f" {row['adjoint_over_value']:.1f} values", flush=True)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1)
+    save(report, options.json)
 
 
 if __name__ == "__main__":

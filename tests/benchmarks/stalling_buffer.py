@@ -18,7 +18,6 @@ Figures: nanoseconds a problem, ratios to the mean number, and the share of poin
 """
 
 import argparse
-import json
 import os
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +25,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from stalling_mean_number import best_times, random_points, value
+from stalling_mean_number import random_points, value
+from timing import save, take_turns
 
 from hetjax.models.stalling import Params
 from hetjax.models.stalling.buffer import Certificate, optimal_buffer
@@ -65,7 +65,7 @@ def measure(m: int, n: int, count: int, repeats: int) -> dict[str, Any]:
     runs = {name: partial(in_batches(problem(name, m, n), batch), *(a[:counts[name]] for a in points))
             for name, batch in BATCHES.items()}
     certified = float(np.mean(np.asarray(runs["enumerated"]().certificate) == int(Certificate.ENUMERATED)))
-    each = {name: (wall / counts[name], cpu / counts[name]) for name, (wall, cpu) in best_times(runs, repeats).items()}
+    each = {name: (t.wall / counts[name], t.cpu / counts[name]) for name, t in take_turns(runs, repeats).items()}
     unit = each["mean_number"]
     return {"m": m, "n": n, "points": count, "enumerated_share": certified,
             "nanoseconds": {name: t[0] * 1e9 for name, t in each.items()},
@@ -93,9 +93,7 @@ def main() -> None:
             print(f"    {name:12s} {each:10.1f} ns, {found['over_mean_number_wall'][name]:8.1f} x the mean number's"
                   f" time ({found['over_mean_number_cpu'][name]:.1f} x CPU)")
     print("load average", *os.getloadavg())
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(report, file, indent=1)
+    save(report, options.json)
 
 
 if __name__ == "__main__":

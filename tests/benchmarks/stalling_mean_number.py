@@ -26,7 +26,6 @@ and the largest relative difference between contenders (all must compute the sam
 """
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Callable
@@ -44,6 +43,7 @@ import numpy as np  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 from stalling_numpy import NumpyMeanNumber, sparse_mean_number  # noqa: E402
 from stalling_numpy_whole import NumpyWholeDomain  # noqa: E402
+from timing import save, take_turns  # noqa: E402
 
 from hetjax.models.stalling import Metrics, Params, mean_number  # noqa: E402
 from hetjax.models.stalling.metrics import FROM_STATE_LAW, point_metrics  # noqa: E402
@@ -90,19 +90,6 @@ def like_the_sweep(point: Callable[..., Any], batch: int) -> Callable[..., Any]:
     return jax.jit(whole, compiler_options={"xla_cpu_prefer_vector_width": width} if width else None)
 
 
-def best_times(contenders: dict[str, Callable[[], Any]], repeats: int) -> dict[str, tuple[float, float]]:
-    """Least (wall, CPU) seconds of each, alternating."""
-    found = {name: (np.inf, np.inf) for name in contenders}
-    for round_ in range(repeats + 1):
-        for name, run in contenders.items():
-            wall, cpu = time.perf_counter(), time.process_time()
-            jax.block_until_ready(run())
-            spent = (time.perf_counter() - wall, time.process_time() - cpu)
-            if round_:  # the first one compiles and touches the memory
-                found[name] = (min(found[name][0], spent[0]), min(found[name][1], spent[1]))
-    return found
-
-
 def anywhere(count: int, seed: int = 3) -> list[np.ndarray]:
     """q, r, K, M all over the domain, with q = 1 and rho = 1 among them."""
     rng = np.random.default_rng(seed)
@@ -118,8 +105,8 @@ def best_block(kind: type[NumpyMeanNumber], m: int, n: int, threads: int, points
     """The numpy contender with the fastest block size on a part of the points."""
     part = [a[:1 << 17] for a in points]
     candidates = {size: kind(m, n, size, threads) for size in (2048, 4096, 8192, 16384, 32768)}
-    times = best_times({str(size): partial(f, *part) for size, f in candidates.items()}, 3)
-    return candidates[min(candidates, key=lambda size: times[str(size)][0])]
+    times = take_turns({str(size): partial(f, *part) for size, f in candidates.items()}, 3)
+    return candidates[min(candidates, key=lambda size: times[str(size)].wall)]
 
 
 def check_whole_domain(m: int, n: int) -> float:
@@ -156,7 +143,7 @@ def compare(m: int, n: int, count: int, repeats: int, only: list[str]) -> dict[s
                    for name, run in contenders.items() if name != "kernel"}
     if "numpy" in only:
         differences["numpy_whole_domain"] = check_whole_domain(m, n)
-    times = best_times(contenders, repeats)
+    times = {name: (t.wall, t.cpu) for name, t in take_turns(contenders, repeats).items()}
     wall, cpu = times["kernel"]
     return {"m": m, "n": n, "points": count, "kernel_points_per_second": count / wall,
             "over_kernel_wall": {name: t[0] / wall for name, t in times.items() if name != "kernel"},
@@ -232,9 +219,7 @@ def main() -> None:
             print(f"compile value + gradients at {name}: {spent['total']:.2f} s ({spent['cpu']:.2f} s CPU,"
                   f" tracing {spent['tracing']:.2f} s)")
     print("load average", *os.getloadavg())
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(report, file, indent=1)
+    save(report, options.json)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from stalling_numpy import NumpyMeanNumber
 
-from hetjax.numerics.geometric import _BERNOULLI
+from hetjax.numerics.geometric import BERNOULLI
 
 SECOND = tuple((-1.0) ** i / math.factorial(i + 2) for i in range(13, -1, -1))  # (e^-s - 1 + s)/s^2 for s < ln(2)/2
 NEAR = math.log(2) / 2
@@ -237,7 +237,7 @@ class NumpyWholeDomain(NumpyMeanNumber):
         mul(per_x, gap, out=inverse)
         div(1, inverse, out=inverse)
         mul(s, s, out=square)
-        self._polynomial(_BERNOULLI[::-1], square, c)
+        self._polynomial(BERNOULLI[::-1], square, c)
         mul(c, s, out=c)
         add(c, .5, out=per)
         mul(per, s, out=per)

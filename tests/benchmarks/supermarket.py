@@ -16,15 +16,13 @@ The largest relative difference of the means from brentq's is printed as a check
 """
 
 import argparse
-import json
-import math
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq, root
+from timing import save, take_turns
 
 from hetjax.models.supermarket import Params, fixed_point, level_count
 from hetjax.models.supermarket.metrics import point_metrics
@@ -128,12 +126,9 @@ def main():
                 return np.array([solve(rates[i], 2.0, alpha, T, level_count(rates[i], 2.0, law.scv())) for i in easy])
 
             contenders[contender] = (by_equation, len(easy))
-        best, value = dict.fromkeys(contenders, math.inf), {}
-        for _ in range(options.repeats):
-            for contender, (call, count) in contenders.items():
-                begin = time.perf_counter()
-                value[contender] = call()
-                best[contender] = min(best[contender], (time.perf_counter() - begin) / count)
+        found = take_turns({contender: call for contender, (call, _) in contenders.items()}, options.repeats)
+        best = {contender: found[contender].wall / count for contender, (_, count) in contenders.items()}
+        value = {contender: t.answer for contender, t in found.items()}
         means = np.stack([np.asarray(value[c])[sample] for c in ("point", "levels")])
         error = np.max(np.abs(means / value["brentq"] - 1))  # NaN if any mean is
         print(f"{name} ({levels} levels kept); largest relative difference of the means from brentq's: {error:.1e}")
@@ -145,9 +140,7 @@ def main():
             print(f"    {contender:10s} {1e6 * seconds:10.2f} us a point   {best['brentq'] / seconds:8.1f} x brentq")
         print(f"    value and gradient over value: {best['gradient'] / best['levels']:.2f}")
         results[name] = {"seconds_per_point": best, "largest_difference": float(error)}
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(results, file, indent=1)
+    save(results, options.json)
 
 
 if __name__ == "__main__":

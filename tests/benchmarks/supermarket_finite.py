@@ -21,14 +21,12 @@ loop's are noisy: with H2 its one path covers two relaxation times).
 
 import argparse
 import importlib.util
-import json
-import math
 import random
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from timing import save, take_turns
 
 from hetjax.models.supermarket import Params, fixed_point, refined, simulate
 from hetjax.models.supermarket.simulate import _levels
@@ -135,12 +133,9 @@ def loop_contender(law, events):
 
 def compare(contenders, repeats, unit):
     """Prints and returns each contender's best seconds a unit and its answer."""
-    best, answer = dict.fromkeys(contenders, math.inf), {}
-    for _ in range(repeats):
-        for name, (call, count) in contenders.items():
-            begin = time.perf_counter()
-            answer[name] = call()
-            best[name] = min(best[name], (time.perf_counter() - begin) / count)
+    found = take_turns({name: call for name, (call, _) in contenders.items()}, repeats)
+    best = {name: found[name].wall / count for name, (_, count) in contenders.items()}
+    answer = {name: float(t.answer) for name, t in found.items()}
     slowest = max(best.values())
     for name, seconds in best.items():
         print(f"    {name:28s} {1e6 * seconds:12.3f} us a {unit}   {slowest / seconds:10.1f} x the slowest"
@@ -166,9 +161,7 @@ def main():
                       for wide, control in ((False, False), (True, False), (True, True))}
         contenders["loop"] = loop_contender(law, options.loop)
         results[name] = compare(contenders, options.repeats, "event")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(results, file, indent=1)
+    save(results, options.json)
 
 
 if __name__ == "__main__":

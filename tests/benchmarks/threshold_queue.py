@@ -12,15 +12,15 @@ Printed: sparse over closed, rule over closed, milliseconds a MAP point, and the
 """
 
 import argparse
-import json
 import math
-import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.linalg import spsolve
+from timing import save, take_turns
 
 from hetjax import threshold_queue
 
@@ -87,23 +87,17 @@ def main():
             threshold_queue.Params(a, b, c, d, 1, max_threshold=1), 16)))
         contenders[f"map {p}"] = (lambda *z, f=one_pass: jax.block_until_ready(f(*z)),
                                   (jnp.asarray(D0), jnp.asarray(D1), mu1, mu1 / 5), count)
-    best, value = dict.fromkeys(contenders, math.inf), {}
-    for call, arguments, _ in contenders.values():
-        call(*arguments)
-    for _ in range(options.repeats):
-        for name, (call, arguments, count) in contenders.items():
-            begin = time.perf_counter()
-            value[name] = call(*arguments)
-            best[name] = min(best[name], (time.perf_counter() - begin) / count)
+    found = take_turns({name: partial(call, *arguments) for name, (call, arguments, _) in contenders.items()},
+                       options.repeats)
+    best = {name: found[name].wall / count for name, (_, _, count) in contenders.items()}
+    value = {name: t.answer for name, t in found.items()}
     difference = float(np.max(np.abs(np.asarray(value["closed"])[:options.sample] / value["sparse"] - 1)))
     print(f"closed form {1e9 * best['closed']:.1f} ns a point, sparse solve {1e3 * best['sparse']:.3f} ms:"
           f" {best['sparse'] / best['closed']:,.0f} times; largest difference {difference:.1e}")
     print(f"exact rule over one evaluation: {best['rule'] / best['closed']:.2f}")
     for p in (1, 4, 16):
         print(f"16 constant thresholds, {p} phases: {1e3 * best[f'map {p}']:.4f} ms a point")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"seconds_per_point": best, "largest_difference": difference}, file, indent=1)
+    save({"seconds_per_point": best, "largest_difference": difference}, options.json)
 
 
 if __name__ == "__main__":

@@ -103,8 +103,9 @@ def test_sums_of_a_real_number_of_terms(name, dtype):
         more = 1 + K * (1 - x if x < 1 else 1)  # distance over which the sum changes, in units of x
         size = abs(wanted[0]) + (K + min(x, 1)) * max(x, 1.0)**K * 1e-3
         scales = (size, size * more / x, size, size * (more / x)**2, size * more / x, size)
-        # the mixed derivative at small K holds F_2/F_0 - 2 (F_1/F_0)^2, which loses a factor 50 at ratio 1e-3
-        slack = 100 * (1 + abs(K * np.log(x))) * eps
+        # the mixed derivative at small K holds F_2/F_0 - 2 (F_1/F_0)^2, which loses a factor 50 at ratio 1e-3: 75 eps
+        # in float32
+        slack = (64 if dtype == np.float64 else 100) * (1 + abs(K * np.log(x))) * eps
         for order, got, want, scale in zip(ORDERS, found, wanted, scales, strict=True):
             scale = max(abs(want), scale) if order != "value" else abs(want)
             assert abs(got - want) <= slack * scale, (order, x, K, got, want)

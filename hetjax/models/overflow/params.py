@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from hetjax.models.registry import Axis
+from hetjax.models.registry import Axis, inside
 from hetjax.processes.checks import pytree
 from hetjax.result import Status
 
@@ -130,8 +130,5 @@ def status(params: Params) -> jax.Array:
 
 def domain_status(axes: tuple[Axis, ...], values: tuple[Any, ...]) -> jax.Array:
     """OK where each value lies in the closed domain of its axis, else OUT_OF_DOMAIN."""
-    inside = jnp.ones((), bool)
-    for axis, value in zip(axes, values, strict=True):
-        real = value.dtype.type
-        inside = inside & (value >= real(axis.low)) & (value <= real(axis.high))
-    return jnp.where(inside, int(Status.OK), int(Status.OUT_OF_DOMAIN)).astype(jnp.uint8)
+    legal = inside(axes, dict(zip((axis.name for axis in axes), values, strict=True)))
+    return jnp.where(legal, int(Status.OK), int(Status.OUT_OF_DOMAIN)).astype(jnp.uint8)

@@ -142,6 +142,11 @@ def point_metrics(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, mu1: j
     return {name: found[name] if name in found else how[name]() for name in names}
 
 
+def _at_least_one(w: Weights, n: Count) -> Any:
+    """n, for what is not used at n = 0: a traced n must not give 0/0 there, whose derivatives would spread."""
+    return w.n if n.static else jnp.maximum(w.n, 1)
+
+
 def mean_fast(w: Weights) -> jax.Array:
     """Mean number of busy fast servers."""
     busy = w.poisson.mean / w.m
@@ -151,7 +156,7 @@ def mean_fast(w: Weights) -> jax.Array:
 def mean_slow(w: Weights, n: Count) -> jax.Array:
     """Mean number of busy slow servers, P [q m r (h_0 - 1) + n S_1]."""
     in_top = w.top * w.full.slow
-    some = w.n if n.static else jnp.maximum(w.n, 1)  # no 0/0 where a traced n is 0
+    some = _at_least_one(w, n)
     return n.select(0, lambda: jnp.zeros_like(in_top),
                     lambda: w.n * share(in_top + some * w.line_mass, some * (w.below + w.levels) - in_top))
 
@@ -205,8 +210,8 @@ def p_stalling(w: Weights) -> jax.Array:
 def p_slow_only(w: Weights, q: jax.Array, r: jax.Array, m: Count, n: Count) -> jax.Array:
     """P_{0,n,0} = P/A_{L,n} = R_0 (A_{L,0}/A_{L,n})/h_0."""
     empty = w.below / w.total * w.poisson.empty
-    j = w.n if n.static else jnp.maximum(w.n, 1)
-    return n.select(0, lambda: empty, lambda: empty * jnp.exp(-log_rise(q, r, w.K, m, j)[0] - w.full.log_h0))
+    return n.select(0, lambda: empty, lambda: empty * jnp.exp(
+        -log_rise(q, r, w.K, m, _at_least_one(w, n))[0] - w.full.log_h0))
 
 
 def mean_stuck(w: Weights, q: jax.Array, r: jax.Array, m: Count, n: Count) -> jax.Array:

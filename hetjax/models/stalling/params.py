@@ -150,8 +150,8 @@ def _check_leaf(axis: Axis, values: np.ndarray) -> None:
 def status(params: Params) -> jax.Array:
     """The uint8 code of :class:`hetjax.result.Status` of each point: OK, OUT_OF_DOMAIN or UNSTABLE.
 
-    UNSTABLE: an infinite stalling buffer with q >= 1, or an infinite waiting line with rho >= 1 (in float32: above
-    1 - 5e-8, the last number below 1); means are NaN there.
+    UNSTABLE: an infinite stalling buffer with q >= 1, or an infinite waiting line with rho >= 1 (in float32:
+    rho > 1 - 5e-8, nearer to 1 than the last float below it); means are NaN there.
 
     >>> from hetjax.models.stalling import Params, status
     >>> import math

@@ -11,6 +11,7 @@ differential equation), ``recursion`` and ``fixed_point`` (its equilibrium), ``n
 ``metrics`` and ``model`` (the registry entry), ``tails_model`` and ``finite_model`` (entries for studies).
 """
 
+from hetjax.ctmc.time_law import TimeLaw
 from hetjax.models.supermarket.environment import slow_environment
 from hetjax.models.supermarket.fixed_point import FixedPoint, fixed_point, level_count
 from hetjax.models.supermarket.generator import SmallSystem, generator
@@ -35,7 +36,7 @@ from hetjax.models.supermarket.published import (
     published_roots,
 )
 from hetjax.models.supermarket.refined import Refined, refined
-from hetjax.models.supermarket.response_time import TimeLaw, response_time, waiting_time
+from hetjax.models.supermarket.response_time import response_time, waiting_time
 from hetjax.models.supermarket.simulate import Simulated, simulate
 from hetjax.models.supermarket.transient import relaxation_time, spectral_gap, transient
 

@@ -59,7 +59,7 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
     many = jnp.where(legal, many, 1).astype(sound.T.dtype)
     limit = fixed_point(sound, levels=LIMIT_LEVELS)
     deep = jnp.where(branch == REFINED, limit.value.tails[LEVELS], 0)
-    mean, width, status = sequential_vmap(_by_method)(branch, sound, many, seed)
+    mean, width, status = sequential_vmap(_by_method)(branch, sound, many, seed, limit.value.mean_queue_length)
     code = jnp.where(legal & (limit.status != int(Status.OK)), limit.status, code)
     # V_k is of the order of sqrt(u_k): what is beyond the last level must not reach the digits given
     short = deep > float(jnp.finfo(many.dtype).eps) * limit.value.mean_queue_length
@@ -72,21 +72,21 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
     return {name: jnp.where(kept, results[name], jnp.nan) for name in metrics}, code
 
 
-def _by_method(branch: Array, params: Params, many: Array, seed: Array) -> tuple[Array, Array, Array]:
-    return lax.switch(branch, (_limit, _refined, _simulated), params, many, seed)
+def _by_method(branch: Array, params: Params, many: Array, seed: Array, limit: Array) -> tuple[Array, Array, Array]:
+    """Mean queue length, half width, status."""
+    return lax.switch(branch, (_limit, _refined, _simulated), params, many, seed, limit)
 
 
-def _limit(params: Params, many: Array, seed: Array) -> tuple[Array, Array, Array]:
-    found = fixed_point(params, levels=LIMIT_LEVELS)
-    return found.value.mean_queue_length, jnp.zeros_like(many), found.status
+def _limit(params: Params, many: Array, seed: Array, limit: Array) -> tuple[Array, Array, Array]:
+    return limit, jnp.zeros_like(many), jnp.uint8(Status.OK)
 
 
-def _refined(params: Params, many: Array, seed: Array) -> tuple[Array, Array, Array]:
+def _refined(params: Params, many: Array, seed: Array, limit: Array) -> tuple[Array, Array, Array]:
     found = refined(params, many, levels=LEVELS)
     return found.value.mean_queue_length, jnp.zeros_like(many), found.status
 
 
-def _simulated(params: Params, many: Array, seed: Array) -> tuple[Array, Array, Array]:
+def _simulated(params: Params, many: Array, seed: Array, limit: Array) -> tuple[Array, Array, Array]:
     key = functools.reduce(jax.random.fold_in, (x.astype(jnp.uint32) for x in (seed, many)), jax.random.key(0))
     moves = jnp.stack([many * params.arrival_rate, jnp.zeros_like(many)])[None]
     # one batch a lane: parts of a lane would be correlated where N is large

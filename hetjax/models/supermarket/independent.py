@@ -83,6 +83,3 @@ def compare_with_independent(arrivals: MAP, N: Any, d: Any, service: PH, *, leve
     status = jnp.where(alone.status == int(Status.OK), shared.status, alone.status)
     return Solution(Comparison(first, second, first / second), status, jnp.maximum(alone.residual, shared.residual),
                     shared.iterations)
-
-
-__all__ = ["Comparison", "compare_with_independent", "independent_queues"]

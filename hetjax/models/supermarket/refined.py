@@ -28,13 +28,12 @@ from hetjax.models.supermarket.fixed_point import fixed_point
 from hetjax.models.supermarket.mean_field import Join, drift, shortest_of_d, tails_of
 from hetjax.models.supermarket.newton import newton_fixed_point
 from hetjax.models.supermarket.params import Params
-from hetjax.models.supermarket.second_order import second_order_shift, third_jump_moments
+from hetjax.models.supermarket.second_order import DOUBLINGS, second_order_shift, third_jump_moments
 from hetjax.processes import MAP
 from hetjax.processes.checks import concrete, require
 from hetjax.result import Solution, Status
 
 Array = jax.Array
-DOUBLINGS = 40
 
 
 class Refined(NamedTuple):

@@ -38,12 +38,22 @@ def busy_sets(slow: int) -> np.ndarray:
     return (np.arange(2**slow)[:, None] >> np.arange(slow)) & 1 == 1
 
 
+def start_probability(waiting: Array, threshold: Array) -> Array:
+    """clip(1 + waiting - threshold, 0, 1) for whole ``waiting``; the derivative at a whole threshold is the right one.
+
+    >>> import jax.numpy as jnp
+    >>> start_probability(jnp.arange(4.0), jnp.full(4, 1.25)).tolist()
+    [0.0, 0.75, 1.0, 1.0]
+    """
+    whole = jax.lax.stop_gradient(jnp.floor(threshold))
+    some = jnp.where(waiting == whole, 1 - (threshold - whole), jnp.zeros_like(threshold))
+    return jnp.where(waiting > whole, jnp.ones_like(threshold), some)
+
+
 def starting_rule(params: Params, last: int) -> Array:
     """J, (last + 1, p, 2^(c-1), 2^(c-1)): from B to B' at each level 0..``last`` and phase."""
     busy = busy_sets(params.slow_servers)
     t = params.thresholds
-    whole = jax.lax.stop_gradient(jnp.floor(t))
-    part = t - whole
     n = np.arange(last + 1)
     eye = jnp.eye(len(busy), dtype=t.dtype)
     rows: list[Array] = [jnp.zeros(())] * len(busy)
@@ -55,8 +65,7 @@ def starting_rule(params: Params, last: int) -> Array:
             continue
         j = int(np.argmin(busy[B]))
         waiting = jnp.asarray(np.maximum(n - busy[B].sum() - 1, 0)[:, None], t.dtype)
-        q, f = whole[j][None], part[j][None]
-        start = jnp.where(waiting > q, jnp.ones_like(f), jnp.where(waiting == q, 1 - f, jnp.zeros_like(f)))
+        start = start_probability(waiting, t[j][None])
         rows[B] = (1 - start)[:, :, None] * here + start[:, :, None] * rows[B | 1 << j]
     return jnp.stack(rows, axis=2)
 

@@ -66,7 +66,7 @@ def solve(params: Params) -> Solution:
     1.0
     """
     code = status(params)
-    params, ok = _harmless(params, code)
+    params, ok = harmless(params, code)
     p, top = params.phases, top_level(params)
     sets = 2**params.slow_servers
     if params.capacity is None:
@@ -154,7 +154,7 @@ def queue_length_law(law: Law, levels: int) -> Array:
     return jnp.concatenate([near, far])[:levels]
 
 
-def _harmless(params: Params, code: Array) -> tuple[Params, Array]:
+def harmless(params: Params, code: Array) -> tuple[Params, Array]:
     """Illegal points become one legal one, so that no NaN meets a gradient; and which were legal."""
     ok = code == int(Status.OK)
     p, slow = params.phases, params.slow_servers

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hetjax.models.registry import Axis, Evaluation, Metric, Model
+from hetjax.models.registry import Axis, Evaluation, Metric, Model, inside
 from hetjax.models.registry import evaluate as evaluate_model
 from hetjax.models.threshold_queue.arrivals import bursty
 from hetjax.models.threshold_queue.by_phase import best_thresholds
@@ -82,12 +82,8 @@ MAP_METRICS = (
 
 
 def _status(axes: tuple[Axis, ...], values: Mapping[str, Any]) -> Array:
-    legal = jnp.ones((), bool)
-    for axis in axes:
-        kind = values[axis.name].dtype.type
-        legal = legal & (values[axis.name] >= kind(axis.low)) & (values[axis.name] <= kind(axis.high))
     rate, mu1, mu2 = values["arrival_rate"], values["mu1"], values["mu2"]
-    legal = legal & (mu2 <= mu1) & (mu1 <= LARGEST_RATIO * mu2) & (rate >= 1e-6 * mu1)
+    legal = inside(axes, values) & (mu2 <= mu1) & (mu1 <= LARGEST_RATIO * mu2) & (rate >= 1e-6 * mu1)
     code = jnp.where((mu1 - rate) + mu2 > 0, int(Status.OK), int(Status.UNSTABLE))
     return jnp.where(legal, code, int(Status.OUT_OF_DOMAIN)).astype(jnp.uint8)
 

@@ -23,8 +23,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hetjax.models.supermarket.response_time import TimeLaw
-from hetjax.models.threshold_queue.chain import top_level
+from hetjax.ctmc.time_law import TimeLaw
+from hetjax.models.threshold_queue.chain import start_probability, top_level
 from hetjax.models.threshold_queue.law import Law
 from hetjax.models.threshold_queue.params import Params
 
@@ -66,10 +66,7 @@ def response_time(params: Params, law: Law, levels: int = 256, steps: int = 1024
     rate = mu1 + mu2 + jnp.max(-stay)
     per = 1 / rate
     waiting = (jnp.arange(levels)[:, None] + jnp.arange(bound)[None] + 1).astype(dtype)[:, :, None]
-    t = params.thresholds[0][None, None]
-    whole = lax.stop_gradient(jnp.floor(t))
-    start = jnp.where(waiting > whole, jnp.ones_like(t), jnp.where(waiting == whole, 1 - (t - whole),
-                                                                   jnp.zeros_like(t)))
+    start = start_probability(waiting, params.thresholds[0][None, None])
 
     def ahead(v: Array) -> Array:  # one customer ahead less; row 0 leaves
         return jnp.concatenate([v[1:], jnp.zeros_like(v[:1])])

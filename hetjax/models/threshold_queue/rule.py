@@ -23,8 +23,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hetjax.models.stalling.weights import fold
 from hetjax.models.threshold_queue.poisson import slow_ratio
-from hetjax.numerics.geometric import descending_sum, geometric_sums
+from hetjax.numerics.geometric import descending_sum
 from hetjax.numerics.logarithm import log_near_one
 
 Array = jax.Array
@@ -43,14 +44,9 @@ def threshold_sign(rate: Array, mu1: Array, mu2: Array, threshold: Array) -> Arr
     gap = (mu1 - rate) / mu1
     c = 1 + r * gap
     v = slow_ratio(q, a, T)
-    x = log_near_one(q, -gap)
-    rising = q > 1
     # sum_{s<T} (T-1-s) q^s; above 1 in powers of 1/q: q^(T-1) sum_s s q^-s
-    x = jnp.where(rising, -x, x)
-    inner = jnp.where(rising, 1 / q, q)
-    decay = jnp.exp(x * (T - 1))
-    falling = descending_sum(x, inner, T - 1, decay)
-    U = jnp.where(rising, geometric_sums(x, inner, T - 1, decay).ascending / decay, falling)
+    f = fold(log_near_one(q, -gap), q, T - 1, q > 1)
+    U = jnp.where(f.rising, f.sums.ascending / f.decay, descending_sum(f.log, f.ratio, f.terms, f.decay))
     return (q * q * U * (v * (c * c + q * r) + q * c)
             + T * (v * ((r + 1) ** 2 + q * c - q * q * r * (c - 1)) + q * (1 + q) * c)
             - v * ((c - 1) * (r * r + r * (1 + q) - 1) - 1) - q * (q * r + r * r - 1))

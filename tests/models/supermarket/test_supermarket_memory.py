@@ -57,8 +57,11 @@ def test_equilibrium_of_the_drift_and_its_derivative():
         change = drift(Params(0.95, d, [1.0], [[-1.0]]), u[1:, None], shortest_with_memory)
         assert float(jnp.max(jnp.abs(change))) < 1e-15
         assert np.all(np.diff(u) <= 0) and u[-1] == 0
-    mean = lambda load: jnp.sum(memory_tails(load, 1)[1:])  # noqa: E731
     h = 1e-5
+
+    def mean(load):
+        return jnp.sum(memory_tails(load, 1)[1:])
+
     np.testing.assert_allclose(jax.grad(mean)(0.9), (mean(0.9 + h) - mean(0.9 - h)) / (2 * h), rtol=1e-7)
     single = memory_tails(np.float32(0.9), 2)
     assert single.dtype == jnp.float32
