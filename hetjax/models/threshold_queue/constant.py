@@ -55,7 +55,7 @@ def mean_numbers(params: Params, count: int = 16) -> Array:
     """The mean number under the constant thresholds 1..``count``, shape (count,); those of ``params`` are not read.
 
     Two servers and an infinite buffer, one point (vmap for many: points go to the last axis). Relative error
-    max(1e-12, 16 eps/(1 - rho)). O(count p^3): for 16 thresholds .0002 / .014 ms a point with 1 / 4 phases. Values
+    max(1e-12, 16 eps/(1 - rho)). O(count p^3): for 16 thresholds .0001 / .012 ms a point with 1 / 4 phases. Values
     only: for derivatives take :func:`hetjax.threshold_queue.mean_number`. NaN where the queue is unstable.
 
     >>> from hetjax import threshold_queue
