@@ -1,15 +1,14 @@
 """What to compute: the specification of a sweep, as frozen dataclasses and as a TOML file.
 
 A specification is independent of how it is run (block shape, devices, paths). Its grid is the outer product of its
-dimensions: one for each axis, but one for all members of a ``[zip]`` group. Integers stay integers.
+dimensions: one for each axis, but one for all members of a ``[zip]`` group and one, ``point``, for all columns of a
+``[design]`` table (:mod:`hetjax.sweep.design`). Integers stay integers.
 """
 
 import json
-import keyword
 import math
 import os
 import tomllib
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
@@ -18,14 +17,15 @@ from typing import Any
 
 import numpy as np
 
+from hetjax.sweep.checks import check_choice, check_identifier, check_keys, check_length, check_names, check_number
+from hetjax.sweep.design import POINT, Design, read_design
 from hetjax.sweep.errors import SpecError, nearest, show
-from hetjax.sweep.expressions import CONSTANTS, FUNCTIONS, Expression, parse_expression
+from hetjax.sweep.expressions import Expression, parse_expression
 
-TABLES = ("sweep", "axes", "zip", "derived", "const", "plot")
+TABLES = ("sweep", "axes", "zip", "design", "derived", "const", "plot", "run")
 SWEEP_KEYS = ("model", "version", "title", "metrics", "grad", "dtype", "inner_batch", "block_points")
+RUN_KEYS = ("check", "on_mismatch", "max_failures")
 AXIS_FORMS = ("linspace", "geom", "values", "range")
-MAX_AXIS = 10_000_000
-MAX_NAME = 64  # characters: names become files and labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +55,20 @@ class Dim:
     axes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Policy:
+    """The table [run]: how carefully to run; nothing here changes a result.
+
+    ``check``: how many random points to compute again by the model's second route (None: up to 64, while that takes
+    little time beside the sweep; 0: none). ``on_mismatch``: "stop" the run where a point differs, or "record" it and go
+    on. ``max_failures``: blocks that may fail, each tried twice, before the run stops.
+    """
+
+    check: int | None = None
+    on_mismatch: str = "stop"
+    max_failures: int = 10
+
+
 @dataclass(frozen=True, eq=False)
 class Spec:
     """A checked specification; make it with :meth:`from_dict` or :func:`read_spec`."""
@@ -73,6 +87,13 @@ class Spec:
     inner_batch: int | None = None
     block_points: int | None = None
     plot: Any = field(default_factory=dict)
+    policy: Policy = Policy()
+    design: Mapping[str, Any] | None = None  # how the table of points was made, if there is one
+
+    @property
+    def design_columns(self) -> tuple[str, ...]:
+        """The axes that are columns of the design table."""
+        return next((dim.axes for dim in self.dims if dim.name == POINT), ()) if self.design is not None else ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -94,34 +115,44 @@ class Spec:
         return frozenset([axis.name for axis in self.axes]) | self.const.keys() | self.derived.keys()
 
     @staticmethod
-    def from_dict(raw: Mapping[str, Any]) -> "Spec":
-        """Checks the parsed TOML tables ``raw``; SpecError (one line) names key, value, domain and remedy."""
-        _only(raw, TABLES, "table")
+    def from_dict(raw: Mapping[str, Any], folder: str | os.PathLike[str] = ".") -> "Spec":
+        """Checks the parsed TOML tables ``raw``; SpecError (one line) names key, value, domain and remedy.
+
+        ``folder``: where the files that it names lie.
+        """
+        check_keys(raw, TABLES, "table")
         for table in TABLES:
             if not isinstance(raw.get(table, {}), Mapping) and table != "plot":
                 raise SpecError(f"[{table}] = {show(raw[table])} is no table; write [{table}] and its keys below it")
         if "sweep" not in raw:
             raise SpecError("the table [sweep] is missing; it names the model and its metrics")
         sweep = raw["sweep"]
-        _only(sweep, SWEEP_KEYS, "key of [sweep]")
-        if "axes" not in raw or not raw["axes"]:
+        check_keys(sweep, SWEEP_KEYS, "key of [sweep]")
+        if not raw.get("axes") and not raw.get("design"):
             raise SpecError("the table [axes] is missing or empty; give an axis like q = { linspace = [0.1, 0.9, 9] }")
-        axes = tuple(_axis(name, value) for name, value in raw["axes"].items())
-        const = {name: _number(value, f"[const] {name}") for name, value in raw.get("const", {}).items()}
+        axes = tuple(_axis(name, value) for name, value in raw.get("axes", {}).items())
+        dims = _dims(axes, raw.get("zip", {}))
+        design = read_design(raw["design"], Path(folder)) if raw.get("design") else None
+        if design is not None:
+            columns = _columns(design)
+            dims = (Dim(POINT, columns[0].values.size, tuple(design.columns)), *dims)
+            axes = (*columns, *axes)
+        const = {name: check_number(value, f"[const] {name}") for name, value in raw.get("const", {}).items()}
         derived = {name: parse_expression(text, f"[derived] {name}") for name, text in raw.get("derived", {}).items()}
         for name in [*const, *derived]:
-            _identifier(name, "name")
-        dims = _dims(axes, raw.get("zip", {}))
-        _distinct([a.name for a in axes], list(const), list(derived))
-        metrics = _names(sweep.get("metrics", []), "[sweep] metrics")
+            check_identifier(name, "name")
+        _distinct([POINT] if design else [], [dim.name for dim in dims if dim.name != POINT and len(dim.axes) > 1],
+                  [a.name for a in axes], list(const), list(derived))
+        metrics = check_names(sweep.get("metrics", []), "[sweep] metrics")
         grad_of, grad_wrt = _grad(sweep.get("grad"), metrics)
         spec = Spec(
             model=_text(sweep, "model", required=True), metrics=metrics, axes=axes, dims=dims,
-            grad_of=grad_of, grad_wrt=grad_wrt, derived=_ordered(derived), const=const,
-            dtype=_choice(sweep.get("dtype", "float64"), ("float64", "float32"), "[sweep] dtype"),
+            grad_of=grad_of, grad_wrt=grad_wrt, derived=ordered(derived), const=const,
+            dtype=check_choice(sweep.get("dtype", "float64"), ("float64", "float32"), "[sweep] dtype"),
             title=_text(sweep, "title"), version=_whole(sweep, "version", 0),
             inner_batch=_whole(sweep, "inner_batch", 1), block_points=_whole(sweep, "block_points", 1),
-            plot=_json(raw.get("plot", {})))
+            plot=_json(raw.get("plot", {})), policy=_policy(raw.get("run", {})),
+            design=design.about if design else None)
         for what, expression in [*((f"[derived] {n}", e) for n, e in derived.items()),
                                  *((f"[axes] {a.name} where", a.where) for a in axes if a.where)]:
             for name in sorted(expression.names - spec.names):
@@ -147,7 +178,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 def parse_spec(text: str, source: str = "spec") -> Spec:
     """Checks the text of a TOML specification; ``source`` begins every message."""
     try:
-        return Spec.from_dict(tomllib.loads(text))
+        return Spec.from_dict(tomllib.loads(text), Path(source).parent)
     except SpecError as error:
         raise SpecError(f"{source}: {error}") from None
     except (ValueError, RecursionError) as error:  # ValueError: also a whole number of thousands of digits
@@ -155,30 +186,13 @@ def parse_spec(text: str, source: str = "spec") -> Spec:
         raise SpecError(f"{source}: not valid TOML: {reason}") from None
 
 
-def _only(table: Mapping[str, Any], known: Sequence[str], what: str) -> None:
-    for key in table:
-        if key not in known:
-            raise SpecError(f"{key!r} is no {what}{nearest(key, known)}")
-
-
-def _identifier(name: Any, what: str) -> str:
-    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
-        raise SpecError(f"{show(name)} is no {what}: use letters, digits and _, beginning with a letter")
-    if keyword.iskeyword(name) or unicodedata.normalize("NFKC", name) != name or len(name) > MAX_NAME:
-        raise SpecError(f"{show(name)} cannot be a {what}: it is a word of Python, a letter with a double in Unicode or"
-                        f" longer than {MAX_NAME}; rename it")
-    if name in CONSTANTS or name in FUNCTIONS or name == "status" or name.startswith("d_"):
-        raise SpecError(f"{name!r} cannot be a {what}, it has a meaning of its own; rename it")
-    return name
-
-
 def _axis(name: str, value: Any) -> GridAxis:
-    _identifier(name, "axis name")
+    check_identifier(name, "axis name")
     key = f"[axes] {name}"
     if not isinstance(value, Mapping):
         raise SpecError(f"{key} = {show(value)} is no axis; write {name} = {{ values = [...] }}; a single value"
                         " belongs in [const]")
-    _only(value, (*AXIS_FORMS, "static", "where"), f"key of {key}")
+    check_keys(value, (*AXIS_FORMS, "static", "where"), f"key of {key}")
     forms = [form for form in AXIS_FORMS if form in value]
     if len(forms) != 1:
         raise SpecError(f"{key} has {len(forms)} of {', '.join(AXIS_FORMS)}; give exactly one")
@@ -191,24 +205,30 @@ def _axis(name: str, value: Any) -> GridAxis:
     return GridAxis(name, values, static, where)
 
 
+def _columns(design: Design) -> tuple[GridAxis, ...]:
+    """The columns of a design table as axes; its condition goes with the first one."""
+    return tuple(GridAxis(name, values, where=None if i else design.where)
+                 for i, (name, values) in enumerate(design.columns.items()))
+
+
 def _axis_values(form: str, given: Any, key: str) -> np.ndarray:
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
         example = "[value, ...]" if form == "values" else "[first, last, ...]"
         raise SpecError(f"{key} = {show(given)} is no list; give {example}")
-    numbers = [_number(v, key) for v in given]
+    numbers = [check_number(v, key) for v in given]
     if form == "values":
-        _length(len(numbers), key)
+        check_length(len(numbers), key)
         whole = all(isinstance(v, int) for v in numbers)
         return np.array(numbers, np.int64 if whole else np.float64)
     if form == "range":
         if len(numbers) != 2 or not all(isinstance(v, int) for v in numbers) or numbers[0] > numbers[1]:
             raise SpecError(f"{key} = {show(given)} must be whole numbers [first, last], first <= last, both included")
-        _length(int(numbers[1] - numbers[0] + 1), key)
+        check_length(int(numbers[1] - numbers[0] + 1), key)
         return np.arange(numbers[0], numbers[1] + 1, dtype=np.int64)
     if len(numbers) != 3 or not isinstance(numbers[2], int) or numbers[2] < 2:
         raise SpecError(f"{key} = {show(given)} must be [first, last, number of points], at least 2 points")
     first, last, count = float(numbers[0]), float(numbers[1]), numbers[2]
-    _length(count, key)
+    check_length(count, key)
     if not (math.isfinite(first) and math.isfinite(last)) or first == last:
         raise SpecError(f"{key} = {show(given)} needs two different finite ends; use values = [...] for infinity")
     if not math.isfinite(last - first):
@@ -229,31 +249,14 @@ def _geometric(first: float, last: float, count: int) -> np.ndarray:
     return np.array([first, *inner, last])
 
 
-def _length(count: int, key: str) -> None:
-    if count > MAX_AXIS:
-        raise SpecError(f"{key} has {count} values, more than {MAX_AXIS}; split the sweep")
-
-
-def _number(value: Any, key: str) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise SpecError(f"{key} = {show(value)} is no number")
-    if isinstance(value, int | np.integer):
-        if abs(int(value)) > 2**53:
-            raise SpecError(f"{key} = {show(value)} is beyond 2^53: whole numbers are not exact; write it as a float")
-        return int(value)
-    if math.isnan(value):
-        raise SpecError(f"{key} = nan is no parameter value; leave the point out with where")
-    return float(value)
-
-
 def _dims(axes: tuple[GridAxis, ...], groups: Mapping[str, Any]) -> tuple[Dim, ...]:
     by_name = {axis.name: axis for axis in axes}
     group_of: dict[str, str] = {}
     for group, members in groups.items():
-        _identifier(group, "name of a zip dimension")
+        check_identifier(group, "name of a zip dimension")
         if group in by_name:
             raise SpecError(f"[zip] {group} has the name of an axis; choose another name for the dimension")
-        for member in _names(members, f"[zip] {group}"):
+        for member in check_names(members, f"[zip] {group}"):
             if member not in by_name:
                 raise SpecError(f"[zip] {group}: {member!r} is no axis of [axes]{nearest(member, by_name)}")
             if member in group_of:
@@ -277,16 +280,8 @@ def _distinct(*kinds: list[str]) -> None:
     seen: set[str] = set()
     for name in [name for kind in kinds for name in kind]:
         if name in seen:
-            raise SpecError(f"{name!r} is given twice (in [axes], [derived] or [const]); keep one")
+            raise SpecError(f"{name!r} is given twice (in [axes], [zip], [design], [derived] or [const]); keep one")
         seen.add(name)
-
-
-def _names(value: Any, key: str) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) for v in value):
-        raise SpecError(f"{key} = {show(value)} is no list of names; write [\"name\", ...]")
-    if len(set(value)) != len(value):
-        raise SpecError(f"{key} = {list(value)!r} names something twice")
-    return tuple(value)
 
 
 def _grad(value: Any, metrics: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -294,9 +289,9 @@ def _grad(value: Any, metrics: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[
         return (), ()
     if not isinstance(value, Mapping):
         raise SpecError(f"[sweep] grad = {show(value)} is no table; write grad = {{ of = [...], wrt = [...] }}")
-    _only(value, ("of", "wrt"), "key of [sweep] grad")
-    of = _names(value.get("of", metrics), "[sweep] grad of")
-    wrt = _names(value.get("wrt", []), "[sweep] grad wrt")
+    check_keys(value, ("of", "wrt"), "key of [sweep] grad")
+    of = check_names(value.get("of", metrics), "[sweep] grad of")
+    wrt = check_names(value.get("wrt", []), "[sweep] grad wrt")
     for name in of:
         if metrics and name not in metrics:
             raise SpecError(f"[sweep] grad of = {name!r} is not among the metrics{nearest(name, metrics)}")
@@ -305,7 +300,7 @@ def _grad(value: Any, metrics: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[
     return of, wrt
 
 
-def _ordered(derived: dict[str, Expression]) -> dict[str, Expression]:
+def ordered(derived: dict[str, Expression]) -> dict[str, Expression]:
     """The derived names in an order in which each uses only earlier ones."""
     ordered: dict[str, Expression] = {}
     waiting = dict(derived)
@@ -329,14 +324,16 @@ def _text(table: Mapping[str, Any], key: str, required: bool = False) -> str:
     return value
 
 
-def _choice(value: Any, known: tuple[str, ...], key: str) -> str:
-    if value not in known:
-        raise SpecError(f"{key} = {show(value)} is unknown; choose from {', '.join(known)}")
-    return str(value)
+def _policy(table: Mapping[str, Any]) -> Policy:
+    check_keys(table, RUN_KEYS, "key of [run]")
+    failures = _whole(table, "max_failures", 0, "[run]")
+    return Policy(check=_whole(table, "check", 0, "[run]"),
+                  on_mismatch=check_choice(table.get("on_mismatch", "stop"), ("stop", "record"), "[run] on_mismatch"),
+                  max_failures=Policy.max_failures if failures is None else failures)
 
 
-def _whole(table: Mapping[str, Any], key: str, low: int) -> int | None:
+def _whole(table: Mapping[str, Any], key: str, low: int, where: str = "[sweep]") -> int | None:
     value = table.get(key)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < low):
-        raise SpecError(f"[sweep] {key} = {show(value)} must be a whole number >= {low}")
+        raise SpecError(f"{where} {key} = {show(value)} must be a whole number >= {low}")
     return value
