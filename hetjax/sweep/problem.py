@@ -15,11 +15,13 @@ from typing import Any, Literal
 import numpy as np
 
 from hetjax.models.registry import Axis, Model, get_model
+from hetjax.sweep.checks import MAX_AXIS
 from hetjax.sweep.errors import SpecError, nearest, show
 from hetjax.sweep.spec import Spec
 
 MAX_STATIC = 8  # signatures compiled one by one unless an axis says static = true
 MAX_SIGNATURES = 100_000
+LISTED = 4096  # values of an axis that the store's attributes list; of a longer one they hold the hash
 Signature = tuple[tuple[str, int], ...]
 
 
@@ -84,10 +86,11 @@ class Problem:
             "model": spec.model, "model_version": self.model.version, "dtype": spec.dtype,
             "metrics": list(spec.metrics), "grad_of": list(spec.grad_of), "grad_wrt": list(spec.grad_wrt),
             "dims": {dim.name: list(dim.axes) for dim in spec.dims}, "dims_order": [dim.name for dim in spec.dims],
-            "axes": {a.name: {"values": [_exact(v) for v in a.values.tolist()], "static": a.static,
+            "axes": {a.name: {"values": exact_values(a.values), "static": a.static,
                               "where": a.where.text if a.where else None} for a in spec.axes},
             "derived": {name: e.text for name, e in spec.derived.items()},
-            "const": {name: _exact(v) for name, v in self.const.items()}}
+            "const": {name: _exact(v) for name, v in self.const.items()},
+            **({"design": dict(spec.design)} if spec.design is not None else {})}
 
     @property
     def spec_hash(self) -> str:
@@ -103,6 +106,14 @@ def gradient_name(metric: str, parameter: str) -> str:
 def canonical_text(canonical: Mapping[str, Any]) -> str:
     """JSON with sorted keys and no spaces."""
     return json.dumps(canonical, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def exact_values(values: np.ndarray) -> list[int | str] | dict[str, Any]:
+    """The values of an axis for :meth:`Problem.canonical`: each of them, or their number, type and sha256."""
+    if values.size <= LISTED:
+        return [_exact(v) for v in values.tolist()]
+    little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    return {"count": values.size, "dtype": values.dtype.name, "sha256": hashlib.sha256(little.tobytes()).hexdigest()}
 
 
 def _exact(value: int | float) -> int | str:
@@ -166,7 +177,12 @@ def bind(spec: Spec, model: Model | None = None) -> Problem:
     _check_gradients(spec, model)
     shape_dims, signatures = _signatures(spec, model, const)
     count = len(np.unique(np.stack([v.reshape(-1) for v in signatures.values()], 1), axis=0)) if signatures else 1
-    static = count <= MAX_STATIC or any(axis.static for axis in spec.axes)
+    shaping = sorted(set(spec.design_columns) & {n for d in shape_dims for n in spec.dims[d].axes})
+    forced = [axis.name for axis in spec.axes if axis.static]
+    if shaping and forced:
+        raise SpecError(f"[axes] {forced[0]} static = true cannot be combined with a [design] that gives array shapes"
+                        f" ({', '.join(shaping)}); leave static out")
+    static = not shaping and (count <= MAX_STATIC or bool(forced))  # a block of one point for each row would be slow
     return Problem(spec, model, "static" if static else "masked", shape_dims, signatures, const)
 
 
@@ -200,7 +216,8 @@ def _check_used(spec: Spec, model: Model) -> None:
     for expression in [*spec.derived.values(), *(a.where for a in spec.axes if a.where)]:
         used |= expression.names
     for name in sorted(spec.names - used):
-        table = "axes" if name in [a.name for a in spec.axes] else "const" if name in spec.const else "derived"
+        table = ("design" if name in spec.design_columns else "axes" if name in [a.name for a in spec.axes]
+                 else "const" if name in spec.const else "derived")
         raise SpecError(f"[{table}] {name!r} is no parameter of model {spec.model!r} and nothing is derived from it"
                         f"{nearest(name, [a.name for a in model.axes])}")
 
@@ -233,12 +250,13 @@ def _signatures(spec: Spec, model: Model, const: Mapping[str, int | float],
     shaping = set().union(*roots.values()) | {axis.name for axis in spec.axes if axis.static}
     for parameter, names in roots.items():
         for name in sorted(names - {parameter}):
-            if not grid[name].static and not any(axis.name == name for axis in parameters):
+            scattered = name in spec.design_columns
+            if not grid[name].static and not scattered and not any(axis.name == name for axis in parameters):
                 raise SpecError(f"[derived] {parameter} gives array shapes and depends on axis {name!r};"
                                 f" add static = true to [axes] {name}")
     dims = tuple(d for d, dim in enumerate(spec.dims) if shaping & set(dim.axes))
     size = math.prod(spec.dims[d].size for d in dims)
-    if size > MAX_SIGNATURES:
+    if size > (MAX_AXIS if dims and spec.design_columns == spec.dims[dims[0]].axes else MAX_SIGNATURES):
         raise SpecError(f"the static axes have {size} combinations, more than {MAX_SIGNATURES}; make them fewer")
     box = tuple(spec.dims[d].size for d in dims)
     values: dict[str, np.ndarray] = {name: np.float64(value) for name, value in const.items()}  # type: ignore[misc]

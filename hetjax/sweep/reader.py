@@ -2,19 +2,19 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import xarray
-import zarr
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
-from hetjax.sweep.errors import IncompleteSweepError, SweepError
+from hetjax.sweep.errors import IncompleteSweepError
 from hetjax.sweep.metadata import axis_attributes, result_attributes, root_attributes, status_attributes
 from hetjax.sweep.problem import Problem
 from hetjax.sweep.state import FLAGS, block_grid, chunks, committed, grid_shape, read_attributes, read_log, total
+from hetjax.sweep.stored import coordinate, damaged, open_arrays
 
 VALUE_CODES = (FLAGS.index("ok"), FLAGS.index("grad_nonfinite"))  # points whose metrics are right
 SLOPE_CODES = (FLAGS.index("ok"),)  # points whose derivatives are right too
@@ -36,12 +36,6 @@ class _LazyArray(BackendArray):
             return values if self.keep is None else _masked(values, self.status.oindex[key], self.keep)
         except (OSError, RuntimeError, ValueError) as error:  # of the decompressor or the checksum
             raise damaged(self.path, f"a chunk of {self.array.name.strip('/')!r} cannot be read", error) from None
-
-
-def damaged(path: str | os.PathLike[str], what: str, error: Exception | None = None) -> SweepError:
-    """The error for a store whose files were cut, emptied or lost."""
-    reason = f" ({' '.join(str(error).split())[:100]})" if error else ""
-    return SweepError(f"{path} is damaged: {what}{reason}; repair it with: hetjax run SPEC --out {path} --resume auto")
 
 
 def _masked(values: np.ndarray, status: np.ndarray, keep: tuple[int, ...]) -> np.ndarray:
@@ -79,12 +73,12 @@ def open_sweep(path: str | os.PathLike[str], *, mask: bool = True, allow_incompl
     for name in results:
         if lost := done - chunks(path, name, grid):  # zarr would read them as NaN
             raise damaged(path, f"block {min(lost)} of {name!r} is missing")
-    arrays = _open_arrays(path, (*spec["axes"], *results, "status"))
+    arrays = open_arrays(path, (*spec["axes"], *results, "status"))
     status = arrays["status"]
     coordinates = {}
     for name, about in spec["axes"].items():
         array = arrays[name]
-        values = _axis_values(path, array, about["values"])
+        values = coordinate(path, array, about["values"])
         coordinates[name] = xarray.Variable(array.metadata.dimension_names, values, dict(array.attrs))
     variables = {}
     for name in (*results, "status"):
@@ -99,26 +93,6 @@ def open_sweep(path: str | os.PathLike[str], *, mask: bool = True, allow_incompl
     if counts:
         about["points_by_flag"] = ", ".join(f"{flag}: {count}" for flag, count in counts.items())
     return xarray.Dataset(variables, coordinates, about)
-
-
-def _open_arrays(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, Any]:
-    try:
-        group = zarr.open_group(os.fspath(path), mode="r", zarr_format=3)
-        return {name: group[name] for name in names}
-    except (OSError, KeyError, ValueError, TypeError) as error:
-        raise damaged(path, "its arrays cannot be opened", error) from None
-
-
-def _axis_values(path: str | os.PathLike[str], array: Any, exact: Sequence[int | str]) -> np.ndarray:
-    """The coordinate, as stored; it must equal the values of the specification."""
-    expected = np.array([v if isinstance(v, int) else float.fromhex(v) for v in exact])
-    try:
-        found = array[:]
-    except (OSError, RuntimeError, ValueError):
-        found = None
-    if not np.array_equal(expected, found):
-        raise damaged(path, f"the coordinate {array.name.strip('/')!r} is not that of its specification")
-    return expected
 
 
 def to_dataset(problem: Problem, arrays: Mapping[str, np.ndarray], mask: bool) -> xarray.Dataset:

@@ -58,7 +58,8 @@ def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:
 def grid_shape(attributes: dict[str, Any]) -> tuple[int, ...]:
     """The shape of the grid, from the root attributes."""
     spec = attributes["spec"]
-    return tuple(len(spec["axes"][spec["dims"][dim][0]]["values"]) for dim in spec["dims_order"])
+    values = (spec["axes"][spec["dims"][dim][0]]["values"] for dim in spec["dims_order"])
+    return tuple(v["count"] if isinstance(v, dict) else len(v) for v in values)
 
 
 def block_grid(shape: Sequence[int], block_shape: Sequence[int]) -> tuple[int, ...]:
