@@ -14,6 +14,7 @@ from hetjax.sweep.problem import Problem, bind
 from hetjax.sweep.progress import Callback
 from hetjax.sweep.run import RunOptions, run_sweep
 from hetjax.sweep.spec import AXIS_FORMS, Spec, parse_spec, read_text
+from hetjax.sweep.stored import with_stored_points
 
 if TYPE_CHECKING:
     import xarray
@@ -22,12 +23,13 @@ MEMORY_BYTES = 2 << 30  # larger results belong on disk
 
 
 class Sweep:
-    """A model evaluated on a grid of parameters: describe it, :meth:`plan` it, :meth:`run` it to disk.
+    """A model evaluated on a grid or table of parameters: describe it, :meth:`plan` it, :meth:`run` it to disk.
 
     ``model``: a name, ``"package.module:ATTRIBUTE"`` or a Model. ``axes``: name -> numbers (list, range, array), or a
     mapping as in the TOML form (``{"linspace": [0, 1, 5], "where": "q < r"}``). ``metrics``: names (default: all
     inexpensive ones of the model). ``grad``: ``{"of": [...], "wrt": [...]}``, or a list of parameters to differentiate
-    all metrics with respect to. ``const``, ``derived``, ``zip``: as in the TOML form. Results have the dtype ``dtype``.
+    all metrics with respect to. ``const``, ``derived``, ``zip``, ``design`` (a table of points beside or instead of
+    axes): as in the TOML form. Results have the dtype ``dtype``.
 
     Errors are SpecError, a ValueError: key, value, domain and remedy in one line.
 
@@ -39,12 +41,15 @@ class Sweep:
     (2, 4)
     """
 
-    def __init__(self, model: str | Model, axes: Mapping[str, Any], *, metrics: Sequence[str] = (),
+    def __init__(self, model: str | Model, axes: Mapping[str, Any] | None = None, *, metrics: Sequence[str] = (),
                  grad: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
                  const: Mapping[str, float] | None = None, derived: Mapping[str, str] | None = None,
-                 zip: Mapping[str, Sequence[str]] | None = None, dtype: str = "float64", title: str = "",
-                 plot: Any = None, inner_batch: int | None = None, block_points: int | None = None) -> None:
-        for what, table in (("axes", axes), ("const", const or {}), ("derived", derived or {}), ("zip", zip or {})):
+                 zip: Mapping[str, Sequence[str]] | None = None, design: Mapping[str, Any] | None = None,
+                 dtype: str = "float64", title: str = "", plot: Any = None, inner_batch: int | None = None,
+                 block_points: int | None = None) -> None:
+        axes = {} if axes is None else axes
+        for what, table in (("axes", axes), ("const", const or {}), ("derived", derived or {}), ("zip", zip or {}),
+                            ("design", design or {})):
             if not isinstance(table, Mapping):
                 raise SpecError(f"{what} = {show(table)} is no mapping; give one of names, like {what}={{'q': ...}}")
         for what, names in (("metrics", metrics), ("grad", grad if grad is not None else ())):
@@ -59,7 +64,8 @@ class Sweep:
                   (("inner_batch", _scalar(inner_batch)), ("block_points", _scalar(block_points))) if value is not None}
         raw = {"sweep": sweep, "axes": {name: _axis_table(name, value) for name, value in axes.items()},
                "const": {k: _scalar(v) for k, v in (const or {}).items()}, "derived": dict(derived or {}),
-               "zip": {k: _listed(v) for k, v in (zip or {}).items()}, "plot": plot or {}}
+               "zip": {k: _listed(v) for k, v in (zip or {}).items()}, "plot": plot or {},
+               "design": {k: _design_entry(v) for k, v in (design or {}).items()}}
         self._set(bind(Spec.from_dict(raw), model if isinstance(model, Model) else None), None)
 
     def _set(self, problem: Problem, text: str | None) -> None:
@@ -109,6 +115,8 @@ class Sweep:
         """
         from hetjax.sweep.reader import open_sweep
 
+        if resume is not None:
+            self.problem = with_stored_points(self.problem, path)
         run_sweep(self.problem, path, RunOptions(resume, overwrite, devices, inner_batch, block_points, allow_drift,
                                                  progress, self.text))
         return open_sweep(path)
@@ -146,6 +154,14 @@ def _axis_table(name: str, value: Any) -> Any:
     if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
         raise SpecError(f"axis {name!r} = {show(value)} is no list of numbers; a single value belongs in const")
     return {"values": _numbers(value)}
+
+
+def _design_entry(value: Any) -> Any:
+    """One entry of ``design`` in the TOML form: columns of numbers, bounds, names, a number."""
+    if isinstance(value, Mapping) or hasattr(value, "columns"):  # also a table of pandas
+        return {name: _numbers(np.asarray(column) if getattr(column, "ndim", 0) == 1 else column)
+                for name, column in value.items()}
+    return _scalar(value)
 
 
 def _numbers(values: Any) -> Any:

@@ -154,7 +154,8 @@ class Spec:
             plot=_json(raw.get("plot", {})), policy=_policy(raw.get("run", {})),
             design=design.about if design else None)
         for what, expression in [*((f"[derived] {n}", e) for n, e in derived.items()),
-                                 *((f"[axes] {a.name} where", a.where) for a in axes if a.where)]:
+                                 *((f"{'[design]' if a.name in spec.design_columns else f'[axes] {a.name}'} where", a.where)
+                                   for a in axes if a.where)]:
             for name in sorted(expression.names - spec.names):
                 raise SpecError(f"{what} = {expression.text!r} uses {name!r}, no axis, constant or derived name"
                                 f"{nearest(name, sorted(spec.names))}")
