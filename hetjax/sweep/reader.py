@@ -13,7 +13,17 @@ from xarray.core import indexing
 from hetjax.sweep.errors import IncompleteSweepError
 from hetjax.sweep.metadata import axis_attributes, result_attributes, root_attributes, status_attributes
 from hetjax.sweep.problem import Problem
-from hetjax.sweep.state import FLAGS, block_grid, chunks, committed, grid_shape, read_attributes, read_log, total
+from hetjax.sweep.state import (
+    FLAGS,
+    block_grid,
+    chunks,
+    committed,
+    grid_shape,
+    read_attributes,
+    read_log,
+    result_arrays,
+    total,
+)
 from hetjax.sweep.stored import coordinate, damaged, open_arrays
 
 VALUE_CODES = (FLAGS.index("ok"), FLAGS.index("grad_nonfinite"))  # points whose metrics are right
@@ -65,7 +75,7 @@ def open_sweep(path: str | os.PathLike[str], *, mask: bool = True, allow_incompl
     attributes = read_attributes(path)
     grid = block_grid(grid_shape(attributes), attributes["block_shape"])
     spec = attributes["spec"]
-    results = (*spec["metrics"], *gradient_arrays(spec))
+    results = result_arrays(spec)
     done = committed(path, grid)
     if len(done) < math.prod(grid) and not allow_incomplete:
         raise IncompleteSweepError(f"{path} has {len(done)} of {math.prod(grid)} blocks; finish it with --resume auto,"
@@ -86,7 +96,7 @@ def open_sweep(path: str | os.PathLike[str], *, mask: bool = True, allow_incompl
         about = dict(array.attrs)
         keep = _kept(about) if mask and name != "status" else None
         lazy = indexing.LazilyIndexedArray(_LazyArray(os.fspath(path), array, status, keep))
-        variables[name] = xarray.Variable(spec["dims_order"], lazy, _typed_flags(about))
+        variables[name] = xarray.Variable(spec["dims_order"], lazy, _typed_flags(about), {"chunks": array.chunks})
     counts = total(read_log(path).values()) if len(done) == math.prod(grid) else {}
     about = {"Conventions": attributes["Conventions"], "title": attributes["title"], "model": spec["model"],
              "spec_hash": attributes["spec_hash"], "created": attributes["created"]}
@@ -116,8 +126,3 @@ def _typed_flags(about: dict[str, Any]) -> dict[str, Any]:
     if "flag_values" in about:
         about["flag_values"] = np.array(about["flag_values"], np.uint8)
     return about
-
-
-def gradient_arrays(spec: dict[str, Any]) -> list[str]:
-    """The names of the derivative arrays of a stored specification."""
-    return [f"d_{of}__d_{wrt}" for of in spec["grad_of"] for wrt in spec["grad_wrt"]]

@@ -153,9 +153,9 @@ class Spec:
             inner_batch=_whole(sweep, "inner_batch", 1), block_points=_whole(sweep, "block_points", 1),
             plot=_json(raw.get("plot", {})), policy=_policy(raw.get("run", {})),
             design=design.about if design else None)
-        for what, expression in [*((f"[derived] {n}", e) for n, e in derived.items()),
-                                 *((f"{'[design]' if a.name in spec.design_columns else f'[axes] {a.name}'} where", a.where)
-                                   for a in axes if a.where)]:
+        conditions = ((f"{'[design]' if a.name in spec.design_columns else f'[axes] {a.name}'} where", a.where)
+                      for a in axes if a.where)
+        for what, expression in [*((f"[derived] {n}", e) for n, e in derived.items()), *conditions]:
             for name in sorted(expression.names - spec.names):
                 raise SpecError(f"{what} = {expression.text!r} uses {name!r}, no axis, constant or derived name"
                                 f"{nearest(name, sorted(spec.names))}")

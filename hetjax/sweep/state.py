@@ -62,6 +62,11 @@ def grid_shape(attributes: dict[str, Any]) -> tuple[int, ...]:
     return tuple(v["count"] if isinstance(v, dict) else len(v) for v in values)
 
 
+def result_arrays(spec: dict[str, Any]) -> tuple[str, ...]:
+    """The names of the metric arrays and of the derivative arrays of a stored specification."""
+    return (*spec["metrics"], *(f"d_{of}__d_{wrt}" for of in spec["grad_of"] for wrt in spec["grad_wrt"]))
+
+
 def block_grid(shape: Sequence[int], block_shape: Sequence[int]) -> tuple[int, ...]:
     """The number of blocks along each dimension."""
     return tuple(-(-s // b) for s, b in zip(shape, block_shape, strict=True))

@@ -61,6 +61,13 @@ def grid_values(path: str | os.PathLike[str], spec: Mapping[str, Any]) -> dict[s
             for name, about in spec["axes"].items()}
 
 
+def without_values(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored specification without the values of its axes and how they were drawn: what larger sweeps share."""
+    axes = {name: {key: value for key, value in about.items() if key != "values"}
+            for name, about in spec["axes"].items()}
+    return {key: value for key, value in spec.items() if key != "design"} | {"axes": axes}
+
+
 def stored_problem(path: str | os.PathLike[str], model: Model | None = None) -> Problem:
     """The sweep that made the store at ``path``, ready to run again; ``model`` replaces a look-up of its name.
 

@@ -1,0 +1,226 @@
+"""A larger sweep from a smaller one: old points are copied, only new ones are computed.
+
+The new points of a grid whose dimensions grew are no box, but a few: the first holds the new values of dimension 1, the
+next the old values of dimension 1 and the new ones of dimension 2, and so on. Each is a sweep of its own, run into a
+store beside the new one with everything a run has (resume, signals, progress). Then old store and parts are merged
+block by block, by the commit protocol, and the parts deleted. A call that was stopped is simply made again.
+"""
+
+import math
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hetjax.models.registry import Model
+from hetjax.sweep.errors import SpecError, SweepError, SweepInterrupted, nearest
+from hetjax.sweep.kernel import choose_devices
+from hetjax.sweep.lock import exclusive
+from hetjax.sweep.plan import all_blocks, block_shape_for
+from hetjax.sweep.problem import Problem, bind, differences
+from hetjax.sweep.provenance import run_record
+from hetjax.sweep.retry import require_same_environment
+from hetjax.sweep.run import RunOptions, RunResult, run_sweep
+from hetjax.sweep.spec import Dim, GridAxis
+from hetjax.sweep.state import read_attributes, sidecar
+from hetjax.sweep.store import SweepStore, disk_error
+from hetjax.sweep.stored import damaged, grid_values, open_arrays, stored_problem, without_values
+from hetjax.sweep.verify import verify_store
+
+Rows = list[tuple[float, ...]]
+
+
+def extend_sweep(old: str | os.PathLike[str], problem: Problem, out: str | os.PathLike[str],
+                 options: RunOptions | None = None) -> RunResult:
+    """The sweep ``problem`` in a new store ``out``; every point of the store ``old`` must be among its points.
+
+    Raises SpecError, field by field, if anything but the values along the dimensions differs, or if an old value is
+    missing. Results are those of a run from the start to the last bits (to the bit if no array shapes are traced). The
+    result's ``computed`` counts the blocks of new points.
+    """
+    options = options or RunOptions()
+    attributes = read_attributes(old)
+    places = matches(old, attributes["spec"], problem)
+    if all(place.min() >= 0 for place in places):
+        raise SpecError(f"the new sweep has no point that {old} lacks; give longer axes")
+    found = verify_store(old)
+    if found.exit_code:
+        raise SweepError(f"{old} is not complete and intact; finish or repair it with: hetjax retry {old}")
+    require_same_environment(old, options)
+    target = Path(os.path.abspath(out))
+    if target.exists():
+        stored = read_attributes(target)
+        if stored["complete"] or stored["spec_hash"] != problem.spec_hash:
+            raise SpecError(f"{out} exists; give the path of a new store")
+    batch = attributes["inner_batch"]
+    run = replace(options, resume="auto", overwrite=False, inner_batch=batch, spec_text=None,
+                  block_points=options.block_points or math.prod(attributes["block_shape"]))
+    sources = [_Source(Path(old), tuple(places))]
+    computed = 0
+    started = time.monotonic()
+    try:
+        for number, (part, place) in enumerate(_parts(problem, places)):
+            path = sidecar(target) / "parts" / f"{number}.zarr"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            computed += run_sweep(part, path, run).computed
+            sources.append(_Source(path, place))
+        _merge(problem, target, batch, run, sources, attributes)
+        result = run_sweep(problem, target, replace(run, resume="must", progress=False, spec_text=options.spec_text))
+        shutil.rmtree(sidecar(target) / "parts")
+    except SweepInterrupted:
+        raise SweepInterrupted(f"stopped before {out} was complete; the same command again goes on") from None
+    except OSError as error:
+        raise disk_error(error, out) from error
+    return replace(result, restored=result.blocks, computed=computed, seconds=time.monotonic() - started)
+
+
+def matches(old: str | os.PathLike[str], stored: dict[str, Any], problem: Problem) -> list[np.ndarray]:
+    """For each dimension of ``problem`` the index in the store of each of its values, -1 for new ones."""
+    canonical = problem.canonical()
+    if found := differences(without_values(stored), without_values(canonical)):
+        raise SpecError(f"{old} cannot be extended: more than the values of axes differs ({'; '.join(found)});"
+                        " restore these fields")
+    values = grid_values(old, stored)
+    places = []
+    for dim in problem.spec.dims:
+        before = _rows(values, dim.axes)
+        after = _rows({name: problem.spec.axis(name).values for name in dim.axes}, dim.axes)
+        if missing := set(before) - set(after):
+            lost = next(row for row in before if row in missing)
+            words = ", ".join(f"{name} = {value:g}" for name, value in zip(dim.axes, lost, strict=True))
+            raise SpecError(f"{old} cannot be extended: its value {words} is not in the new sweep; keep all old values")
+        known = {row: i for i, row in enumerate(before)}
+        places.append(np.array([known.get(row, -1) for row in after]))
+    return places
+
+
+def _rows(values: dict[str, np.ndarray], names: Sequence[str]) -> Rows:
+    return list(zip(*(values[name].tolist() for name in names), strict=True))
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A store, and for each dimension of the new sweep the index in it of each value, or -1."""
+
+    path: Path
+    places: tuple[np.ndarray, ...]
+
+
+def _parts(problem: Problem, places: Sequence[np.ndarray]) -> list[tuple[Problem, tuple[np.ndarray, ...]]]:
+    """The new points as disjoint grids, each with its place in the whole."""
+    parts = []
+    for d in range(len(places)):
+        keep = [place >= 0 if e < d else place < 0 if e == d else np.ones(place.size, bool)
+                for e, place in enumerate(places)]
+        if all(k.any() for k in keep):
+            where = tuple(np.where(k, np.cumsum(k) - 1, -1) for k in keep)
+            parts.append((_restricted(problem, keep), where))
+    return parts
+
+
+def _restricted(problem: Problem, keep: Sequence[np.ndarray]) -> Problem:
+    """The sweep over the values that ``keep`` marks along each dimension; shapes are treated as in the whole."""
+    spec = problem.spec
+    chosen = {name: k for dim, k in zip(spec.dims, keep, strict=True) for name in dim.axes}
+    axes = tuple(replace(axis, values=axis.values[chosen[axis.name]]) for axis in spec.axes)
+    dims = tuple(Dim(dim.name, int(k.sum()), dim.axes) for dim, k in zip(spec.dims, keep, strict=True))
+    return replace(bind(replace(spec, axes=axes, dims=dims), problem.model), shapes=problem.shapes)
+
+
+def _merge(problem: Problem, target: Path, batch: int, options: RunOptions, sources: Sequence[_Source],
+           before: dict[str, Any]) -> None:
+    """Writes every block of the new store that is not there yet from the stores that hold its points."""
+    run_id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
+    with exclusive(target, run_id):
+        if target.exists():
+            store = SweepStore.open(target, problem)
+        else:
+            record = run_record(run_id, choose_devices(options.devices)) | {"extended": before["spec_hash"]}
+            shape = block_shape_for(problem, options.block_points or 1)
+            store = SweepStore.create(target, problem, shape, batch, record)
+            store.update_attributes(runs=[*before["runs"], record])
+        try:
+            names = (*problem.arrays, "status")
+            opened = [(source, open_arrays(source.path, names)) for source in sources]
+            done = store.done()
+            for block in all_blocks(problem, store.block_shape):
+                if block not in done:
+                    store.commit(block, _assemble(problem, store, block, opened, names))
+        finally:
+            store.close()
+
+
+def _assemble(problem: Problem, store: SweepStore, block: Sequence[int], opened: Sequence[tuple[_Source, Any]],
+              names: Sequence[str]) -> dict[str, np.ndarray]:
+    region = [slice(i * b, min((i + 1) * b, s)) for i, b, s in
+              zip(block, store.block_shape, problem.spec.shape, strict=True)]
+    box = [part.stop - part.start for part in region]
+    found = {name: np.zeros(box, np.uint8) if name == "status" else np.full(box, np.nan, problem.spec.dtype)
+             for name in names}
+    for source, arrays in opened:
+        local = [place[part] for place, part in zip(source.places, region, strict=True)]
+        here = [np.flatnonzero(place >= 0) for place in local]
+        if not all(index.size for index in here):
+            continue
+        there = tuple(place[index] for place, index in zip(local, here, strict=True))
+        for name in names:
+            try:
+                found[name][np.ix_(*here)] = arrays[name].oindex[there]
+            except (OSError, RuntimeError, ValueError) as error:
+                raise damaged(source.path, f"a chunk of {name!r} cannot be read", error) from None
+    if not found["status"].all():
+        where = " or ".join(str(source.path) for source, _ in opened)
+        raise SweepError(f"points are missing in {where}; find them with: hetjax verify --full")
+    return found
+
+
+def refined_problem(old: str | os.PathLike[str], over: Sequence[str], model: Model | None = None) -> Problem:
+    """The sweep of the store ``old`` with midpoints inserted along the axes ``over``, for :func:`extend_sweep`.
+
+    Between neighbours that grow by a constant factor the midpoint is the geometric mean, else the arithmetic one; whole
+    axes stay whole (neighbours have none between them), and nothing lies between a value and infinity. Axes of a zip
+    group or a design have no order and are refused.
+    """
+    problem = stored_problem(old, model)
+    spec = problem.spec
+    single = [dim.name for dim in spec.dims if dim.axes == (dim.name,)]
+    for name in over:
+        if name not in single:
+            raise SpecError(f"axis {name!r} of {old} cannot be refined{nearest(name, single)}")
+    axes = tuple(_refined(axis) if axis.name in over else axis for axis in spec.axes)
+    sizes = {axis.name: axis.values.size for axis in axes}
+    dims = tuple(replace(dim, size=sizes[dim.axes[0]]) for dim in spec.dims)
+    return bind(replace(spec, axes=axes, dims=dims), problem.model)
+
+
+def _refined(axis: GridAxis) -> GridAxis:
+    values = axis.values
+    between = midpoints(values)
+    if not between.size:
+        raise SpecError(f"axis {axis.name!r} has nothing between its values; refine another one")
+    merged = np.unique(np.concatenate([values, between]))
+    return replace(axis, values=merged if values.size < 2 or values[0] < values[-1] else merged[::-1].copy())
+
+
+def midpoints(values: np.ndarray) -> np.ndarray:
+    """New values between the neighbours of ``values``.
+
+    >>> import numpy as np
+    >>> midpoints(np.array([1.0, 10.0, 100.0])).round(3).tolist(), midpoints(np.array([0, 1, 4])).tolist()
+    ([3.162, 31.623], [2])
+    """
+    ordered = np.unique(values[np.isfinite(values)])
+    low, high = ordered[:-1], ordered[1:]
+    if ordered.dtype.kind == "i":
+        middle = low + (high - low) // 2
+    elif ordered.size > 2 and ordered[0] > 0 and np.allclose(high / low, high[0] / low[0], rtol=1e-9):
+        middle = np.sqrt(low) * np.sqrt(high)
+    else:
+        middle = low + (high - low) / 2
+    return middle[(middle > low) & (middle < high)]
