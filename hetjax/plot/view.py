@@ -5,7 +5,7 @@ not ok are NaN here, by the rule of the store's readers (6, a gradient that is n
 """
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,6 +127,11 @@ def _make_dimensions(dataset: Any, options: FigureOptions) -> Any:
 
 def _dimension(dataset: Any, name: str) -> Any:
     return name if name in dataset.dims else dataset[name].dims[0]
+
+
+def select(dataset: Any, sel: Mapping[str, Any]) -> Any:
+    """The part of a sweep at the values ``sel`` (axis -> value, list or "low:high"); ValueError if there is none."""
+    return _select(dataset, {_dimension(dataset, name): (name, wanted) for name, wanted in sel.items()})
 
 
 def _select(dataset: Any, sel: dict[Any, tuple[str, Any]]) -> Any:

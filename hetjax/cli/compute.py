@@ -1,0 +1,149 @@
+"""The commands that compute: plan, run, retry, extend, refine."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import hetjax
+from hetjax.sweep.errors import SpecError, SweepError
+from hetjax.sweep.state import read_attributes
+
+MAX_DEVICES = 1024
+
+
+def plan(options: argparse.Namespace) -> int:
+    """``hetjax plan``."""
+    sweep = _load(options)
+    _check_figures(sweep)
+    print(sweep.plan(devices=options.devices, block_points=options.block_points, inner_batch=options.inner_batch,
+                     calibrate=not options.no_calibrate))
+    if columns := sweep.spec.design_columns:
+        from hetjax.sweep.design import duplicates
+
+        if count := duplicates({name: sweep.spec.axis(name).values for name in columns}):
+            print(f"advice        {count:,} points of the design repeat others")
+    return 0
+
+
+def run(options: argparse.Namespace) -> int:
+    """``hetjax run``."""
+    if options.overwrite and options.resume:
+        raise SpecError("--overwrite and --resume contradict each other; give one of them")
+    sweep = _load(options)
+    if not options.no_plot:
+        _check_figures(sweep)
+    from hetjax.sweep.run import run_sweep
+    from hetjax.sweep.stored import with_stored_points
+
+    problem = with_stored_points(sweep.problem, options.out) if options.resume else sweep.problem
+    code = _computed(options, options.out, lambda: run_sweep(problem, options.out, _run_options(
+        options, resume=options.resume, overwrite=options.overwrite, inner_batch=options.inner_batch,
+        block_points=options.block_points, spec_text=sweep.text)))
+    if sweep.spec.plot and not options.no_plot:
+        from hetjax.plot import plot_all
+
+        for file in plot_all(options.out, sweep.spec.plot):
+            print(file)
+    return code
+
+
+def retry(options: argparse.Namespace) -> int:
+    """``hetjax retry``."""
+    _start_for_store(options)
+    from hetjax.sweep.retry import retry_sweep
+
+    return _computed(options, options.store,
+                     lambda: retry_sweep(options.store, _words(options.status), options=_run_options(options)))
+
+
+def extend(options: argparse.Namespace) -> int:
+    """``hetjax extend``."""
+    sweep = _load(options)
+    from hetjax.sweep.grow import extend_sweep
+
+    return _computed(options, options.out, lambda: extend_sweep(
+        options.store, sweep.problem, options.out,
+        _run_options(options, spec_text=sweep.text, block_points=sweep.spec.block_points)))
+
+
+def refine(options: argparse.Namespace) -> int:
+    """``hetjax refine``."""
+    _start_for_store(options)
+    from hetjax.sweep.grow import extend_sweep, refined_problem
+
+    problem = refined_problem(options.store, _words(options.over))
+    return _computed(options, options.out,
+                     lambda: extend_sweep(options.store, problem, options.out, _run_options(options)))
+
+
+def _words(given: list[str]) -> list[str]:
+    return [word.strip() for text in given for word in text.split(",")]
+
+
+def _run_options(options: argparse.Namespace, **more: Any) -> Any:
+    from hetjax.sweep.run import RunOptions
+
+    return RunOptions(devices=options.devices, allow_drift=options.allow_drift, progress=not options.quiet,
+                      hard_stop=lambda: os._exit(75), **more)
+
+
+def _computed(options: argparse.Namespace, store: str, compute: Callable[[], Any]) -> int:
+    """Runs ``compute``, says what it did, and returns its exit code."""
+    from hetjax.sweep.plan import human_seconds
+    from hetjax.sweep.state import store_status
+
+    try:
+        result = compute()
+    except SweepError as error:
+        if error.exit_code != 75:
+            raise
+        print(f"hetjax: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        os._exit(75)  # the block that was computing is of no use: do not wait for it
+    if not options.quiet:
+        words = ", ".join(f"{count:,} {flag}" for flag, count in result.counts.items())
+        print(f"{store}: {store_status(store).points:,} points in {result.blocks} blocks ({words});"
+              f" {result.computed} blocks computed in {human_seconds(result.seconds)}")
+    return int(result.exit_code)
+
+
+def _load(options: argparse.Namespace) -> Any:
+    """The bound sweep of the SPEC argument, with JAX set up for it."""
+    from hetjax.sweep.spec import parse_spec, read_text
+
+    text = read_text(options.spec)
+    _start_jax(parse_spec(text, options.spec).dtype, options.devices)
+    from hetjax.sweep.api import Sweep
+
+    return Sweep.from_text(text, options.spec)
+
+
+def _start_for_store(options: argparse.Namespace) -> None:
+    _start_jax(str(read_attributes(options.store)["spec"].get("dtype")), options.devices)
+
+
+def _start_jax(dtype: str, devices: int | None) -> None:
+    """64-bit floats and the number of CPU devices must be set before JAX makes its first array."""
+    import jax
+
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # for models named module:ATTRIBUTE that lie here
+    if dtype == "float64":
+        hetjax.enable_x64()
+    if devices is not None and devices > MAX_DEVICES:
+        raise SpecError(f"--devices {devices} is more than {MAX_DEVICES}; a CPU gains nothing beyond one a core")
+    if "JAX_NUM_CPU_DEVICES" not in os.environ:
+        try:
+            jax.config.update("jax_num_cpu_devices", devices or len(os.sched_getaffinity(0)))
+        except RuntimeError:  # a program that calls main() has started JAX; its devices are what there is
+            pass
+
+
+def _check_figures(sweep: Any) -> None:
+    """Refuses figures that the sweep cannot give before anything is computed."""
+    if sweep.spec.plot:
+        from hetjax.plot import check_figures
+
+        axes = dict.fromkeys([dim.name for dim in sweep.spec.dims] + [axis.name for axis in sweep.spec.axes])
+        check_figures(sweep.spec.plot, list(axes), sweep.problem.arrays)
