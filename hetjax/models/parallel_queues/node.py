@@ -35,6 +35,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hetjax.ctmc.batching import fence
 from hetjax.models.threshold_queue.chain import start_probability
 
 Array = jax.Array
@@ -124,7 +125,9 @@ def node_means(rate: Array, word: Array, length: Array, mu1: Array, mu2: Array, 
     1.710022565
     """
     dtype, size, T = rate.dtype, word.shape[0], max_threshold
-    inside = jnp.arange(size) < length
+    length = length.astype(jnp.int32)
+    places = jnp.arange(size, dtype=jnp.int32)
+    inside = places < length
     letter = jnp.where(inside, word, jnp.zeros_like(word)).astype(dtype)
     thresholds = jnp.broadcast_to(thresholds, (size,))
     k, b = jnp.sum(letter), length.astype(dtype)
@@ -172,13 +175,13 @@ def node_means(rate: Array, word: Array, length: Array, mu1: Array, mu2: Array, 
             from_slow = mu2 * x1
             new0 = (rate * u0[n] + mu1 * x0 + from_slow * (1 - p[n])) / (rate + fast0)
             stays = mu1 * x1 + from_slow * p[n] if n >= 1 else none
-            x0, x1 = new0, (rate * u1[n] + stays) / (rate + fast1 + mu2)
+            x0, x1 = fence((new0, (rate * u1[n] + stays) / (rate + fast1 + mu2)))
             rows0.append(x0)
             rows1.append(x1)
         new = jnp.stack([jnp.stack(rows0[::-1]), jnp.stack(rows1[::-1])])
         return jnp.where(at, new, v), (v[0, T] + v[1, T], jnp.where(at, v, jnp.zeros_like(v)))
 
-    nxt = jnp.where(jnp.arange(size) + 1 < length, jnp.roll(thresholds, -1), thresholds[0])
+    nxt = jnp.where(places + 1 < length, jnp.roll(thresholds, -1), thresholds[0])
 
     def collect(carry: tuple[Array, Array], given: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
         v, total = carry
