@@ -21,6 +21,7 @@ _LAZY = {  # public name -> module[:attribute]
     "Status": "hetjax.result:Status",
     "Sweep": "hetjax.sweep:Sweep",
     "config": "hetjax.config",
+    "control": "hetjax.control",
     "ctmc": "hetjax.ctmc",
     "enable_compilation_cache": "hetjax.config:enable_compilation_cache",
     "enable_x64": "hetjax.config:enable_x64",
