@@ -40,8 +40,9 @@ def run(options: argparse.Namespace) -> int:
     problem = with_stored_points(sweep.problem, options.out) if options.resume else sweep.problem
     code = _computed(options, options.out, lambda: run_sweep(problem, options.out, _run_options(
         options, resume=options.resume, overwrite=options.overwrite, inner_batch=options.inner_batch,
+        verify="full" if options.full else "fast", shard=options.shard,
         block_points=options.block_points, spec_text=sweep.text)))
-    if sweep.spec.plot and not options.no_plot:
+    if sweep.spec.plot and not options.no_plot and options.shard is None:
         from hetjax.plot import plot_all
 
         for file in plot_all(options.out, sweep.spec.plot):
@@ -105,6 +106,9 @@ def _computed(options: argparse.Namespace, store: str, compute: Callable[[], Any
         words = ", ".join(f"{count:,} {flag}" for flag, count in result.counts.items())
         print(f"{store}: {store_status(store).points:,} points in {result.blocks} blocks ({words});"
               f" {result.computed} blocks computed in {human_seconds(result.seconds)}")
+    if result.mismatches:
+        print(f"hetjax: {result.mismatches} values of {store} differ from the second route (see its log)",
+              file=sys.stderr)
     return int(result.exit_code)
 
 

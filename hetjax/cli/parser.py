@@ -43,6 +43,11 @@ def make_parser() -> argparse.ArgumentParser:
     run = command("run", compute.run, "compute a sweep to a store, then draw its figures")
     _add_size(plan, run)
     plan.add_argument("--no-calibrate", action="store_true", help="do not compile and time the kernel")
+    run.add_argument("--full", action="store_true",
+                     help="on resume read every committed chunk (default: compare sizes and checksums with the log)")
+    run.add_argument("--shard", type=_shard, metavar="I/N",
+                     help="compute only part I of N (0 <= I < N), beside other parts; needs --resume auto; a last run"
+                          " without it completes the store")
     run.add_argument("--resume", choices=("auto", "must"),
                      help="auto: continue the store or start it; must: only continue")
     run.add_argument("--overwrite", action="store_true", help="delete an existing store first")
@@ -138,6 +143,13 @@ def _add_figure(plot: argparse.ArgumentParser) -> None:
     plot.add_argument("--log", action="append", choices=("x", "y", "z"), help="logarithmic axis; may be repeated")
     plot.add_argument("--title")
     plot.add_argument("-o", "--out", metavar="FILE", help="file (.png, .pdf, .svg) or folder")
+
+
+def _shard(text: str) -> tuple[int, int]:
+    part, slash, parts = text.partition("/")
+    if not slash or not all(word.isascii() and word.isdecimal() and len(word) < 10 for word in (part, parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form I/N, like 0/16")
+    return int(part), int(parts)
 
 
 def _positive(text: str) -> int:

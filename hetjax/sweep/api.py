@@ -45,7 +45,8 @@ class Sweep:
                  grad: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
                  const: Mapping[str, float] | None = None, derived: Mapping[str, str] | None = None,
                  zip: Mapping[str, Sequence[str]] | None = None, design: Mapping[str, Any] | None = None,
-                 dtype: str = "float64", title: str = "", plot: Any = None, inner_batch: int | None = None,
+                 dtype: str = "float64", title: str = "", plot: Any = None,
+                 run: Mapping[str, int | str] | None = None, inner_batch: int | None = None,
                  block_points: int | None = None) -> None:
         axes = {} if axes is None else axes
         for what, table in (("axes", axes), ("const", const or {}), ("derived", derived or {}), ("zip", zip or {}),
@@ -64,7 +65,7 @@ class Sweep:
                   (("inner_batch", _scalar(inner_batch)), ("block_points", _scalar(block_points))) if value is not None}
         raw = {"sweep": sweep, "axes": {name: _axis_table(name, value) for name, value in axes.items()},
                "const": {k: _scalar(v) for k, v in (const or {}).items()}, "derived": dict(derived or {}),
-               "zip": {k: _listed(v) for k, v in (zip or {}).items()}, "plot": plot or {},
+               "zip": {k: _listed(v) for k, v in (zip or {}).items()}, "plot": plot or {}, "run": run or {},
                "design": {k: _design_entry(v) for k, v in (design or {}).items()}}
         self._set(bind(Spec.from_dict(raw), model if isinstance(model, Model) else None), None)
 

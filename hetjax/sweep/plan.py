@@ -20,6 +20,9 @@ BLOCK_BYTES = 192 << 20  # of all arrays of a block: about four blocks are in me
 BLOCK_SECONDS = 1.0  # of computing: a commit's fixed cost is a few per cent of it
 MAX_BLOCKS = 1_000_000
 NO_CALIBRATION = 1 << 14  # points: a smaller sweep is one block for each signature
+CALIBRATION_SECONDS = 120.0  # of computing: in shorter sweeps the default inner batch is good enough
+CALIBRATION_FACTORS = (0.25, 0.5, 2.0, 4.0)
+CLEARLY = 1.05
 ASSUMED_WRITE = 500e6  # bytes/s, compressed and flushed
 INNER_BATCHES = (512, 1024, 2048, 4096, 16384, 65536)
 
@@ -93,6 +96,27 @@ def measure_speed(problem: Problem, inner_batch: int, devices: Sequence[jax.Devi
         jax.block_until_ready(kernel.dispatch(block))
         best = min(best, time.perf_counter() - start)
     return kernel.rounds * inner_batch * len(devices) / best
+
+
+def calibrated_inner_batch(problem: Problem, asked: int | None, devices: Sequence[jax.Device],
+                           ) -> tuple[int, dict[int, float]]:
+    """The inner batch of a new store, and the speeds (points/s) that it was chosen from.
+
+    As asked for or specified, else the default; in a sweep so long that compiling a few more kernels does not matter,
+    the fastest of some around the default. A larger or smaller one must be clearly faster: noise should not decide.
+    """
+    batch = choose_inner_batch(problem, asked, devices[0].platform)
+    if asked is not None or problem.spec.inner_batch is not None or problem.spec.points <= NO_CALIBRATION:
+        return batch, {}
+    speeds = {batch: measure_speed(problem, batch, devices)}
+    if problem.spec.points / speeds[batch] < CALIBRATION_SECONDS:
+        return batch, speeds
+    for factor in CALIBRATION_FACTORS:
+        other = round(batch * factor)
+        if other * len(devices) <= problem.spec.points:
+            speeds[other] = measure_speed(problem, other, devices)
+    best = max(speeds, key=lambda b: speeds[b])
+    return best if speeds[best] > CLEARLY * speeds[batch] else batch, speeds
 
 
 def all_blocks(problem: Problem, block_shape: Sequence[int]) -> Iterator[Block]:

@@ -1,4 +1,4 @@
-"""Running a sweep: block k+1 is computed while block k is written; it stops cleanly and resumes what is missing."""
+"""Running a sweep: what is missing of a store is computed; a run stops cleanly and the next one resumes."""
 
 import json
 import math
@@ -7,28 +7,31 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
 import jax
+import numpy as np
 
-from hetjax.sweep.durable import probe_writable
-from hetjax.sweep.errors import SpecError, SweepInterrupted
-from hetjax.sweep.kernel import Kernel, Results, check_results, choose_devices, choose_inner_batch, require_precision
-from hetjax.sweep.lock import exclusive
-from hetjax.sweep.plan import all_blocks, lay_out
+from hetjax.sweep.durable import probe_writable, write_durably
+from hetjax.sweep.errors import SpecError, SweepError, SweepInterrupted, show
+from hetjax.sweep.golden import check_golden
+from hetjax.sweep.kernel import Kernel, Results, check_results, choose_devices, require_precision
+from hetjax.sweep.lock import exclusive, initialising, shared
+from hetjax.sweep.pipeline import Failures, run_blocks
+from hetjax.sweep.plan import all_blocks, calibrated_inner_batch, lay_out
 from hetjax.sweep.problem import Problem
 from hetjax.sweep.progress import Callback, Progress
 from hetjax.sweep.provenance import drift, run_record
+from hetjax.sweep.spot_check import SpotCheck
 from hetjax.sweep.state import Block, block_size, flagged, read_attributes, read_log, sidecar, total
 from hetjax.sweep.store import StepHook, SweepStore, disk_error, no_hook, remove_leftovers, remove_store
 
-POLL_SECONDS = 0.0005  # how often a waiting run looks for a finished block or a signal
+MAX_SHARDS = 100_000
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ class RunOptions:
     ``resume``: "auto" continues or starts, "must" only continues, None only starts. ``overwrite`` deletes an existing
     store first. ``hard_stop`` is called at the second signal (default: KeyboardInterrupt). ``on_step(step, block)`` is
     called at each step of a commit, from the thread that does it. On resume the store's own block shape and inner
-    batch are kept, whatever is asked for here.
+    batch are kept, whatever is asked for here, and committed blocks are verified: ``verify`` "fast" compares the sizes
+    and stored checksums of their chunks with the log, "full" reads them all. ``shard = (i, N)``: only the blocks i,
+    i + N, i + 2 N, ...; other shards may run at the same time, and a run without ``shard`` completes the store.
     """
 
     resume: Literal["auto", "must"] | None = None
@@ -51,11 +56,14 @@ class RunOptions:
     spec_text: str | None = None
     hard_stop: Callable[[], Any] | None = None
     on_step: StepHook = no_hook
+    verify: Literal["fast", "full"] = "fast"
+    shard: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run did. ``counts``: points of the whole store by flag."""
+    """What a run did. ``counts``: points by flag, of restored blocks too; ``mismatches``: values that the second route
+    contradicts. In a shard all of it is about the shard's own blocks."""
 
     path: Path
     run_id: str
@@ -65,11 +73,12 @@ class RunResult:
     compilations: int
     counts: dict[str, int]
     seconds: float
+    mismatches: int = 0
 
     @property
     def exit_code(self) -> int:
-        """0 complete and clean, 3 complete with flagged points."""
-        return 3 if flagged(self.counts) else 0
+        """0 complete and clean, 3 complete with flagged or contradicted points."""
+        return 3 if flagged(self.counts) or self.mismatches else 0
 
 
 def run_sweep(problem: Problem, path: str | os.PathLike[str], options: RunOptions | None = None) -> RunResult:
@@ -94,7 +103,8 @@ def run_sweep(problem: Problem, path: str | os.PathLike[str], options: RunOption
         (sidecar(target) / "log").mkdir(parents=True, exist_ok=True)
         probe_writable(sidecar(target))
         probe_writable(target.parent)
-        with _stop_on_signals(options.hard_stop) as stop, exclusive(target, run_id):
+        lock = exclusive(target, run_id) if options.shard is None else shared(target, run_id, *options.shard)
+        with _stop_on_signals(options.hard_stop) as stop, lock:
             return _Run(problem, target, options, devices, run_id, stop).run()
     except OSError as error:
         raise disk_error(error, path) from error
@@ -105,44 +115,78 @@ def _check_options(path: str | os.PathLike[str], options: RunOptions) -> None:
         raise SpecError(f"the store's path = {path!r} is no file name; give one like 'results.zarr'")
     if options.resume not in (None, "auto", "must"):
         raise SpecError(f"resume = {options.resume!r} is unknown; choose from None, 'auto', 'must'")
+    if options.verify not in ("fast", "full"):
+        raise SpecError(f"verify = {show(options.verify)} is unknown; choose from 'fast', 'full'")
+    if options.shard is not None:
+        try:
+            part, parts = options.shard
+            good = isinstance(part, int) and isinstance(parts, int) and 0 <= part < parts <= MAX_SHARDS
+        except (TypeError, ValueError):
+            good = False
+        if not good:
+            raise SpecError(f"shard = {show(options.shard)} is no part (i, N) with 0 <= i < N <= {MAX_SHARDS}")
+        if options.overwrite or options.resume != "auto":
+            raise SpecError("a shard shares its store with the others: it needs --resume auto and cannot --overwrite;"
+                            " delete an old store before the first shard")
 
 
 class _Run:
     def __init__(self, problem: Problem, path: Path, options: RunOptions, devices: list[jax.Device],
                  run_id: str, stop: threading.Event) -> None:
         self.problem, self.path, self.options, self.devices = problem, path, options, devices
-        self.run_id, self.stop = run_id, stop
+        self.run_id, self.stop, self.mismatches = run_id, stop, 0
+        self.log_file = sidecar(path) / "log" / f"{run_id}.jsonl"
 
     def run(self) -> RunResult:
         started = time.monotonic()
-        store = self._prepare()
+        with self._alone():
+            store = self._prepare()
         try:
-            good, damaged = store.clean_and_verify()
+            if self.options.shard is None:
+                store.clean()
+            mine = self._mine(store.grid)
+            good, damaged = store.verify(mine, self.options.verify == "full")
             counts = self._restored_counts(store, good)
-            spec = self.problem.spec
-            total_blocks = math.prod(store.grid)
-            restored_points = sum(block_size(b, spec.shape, store.block_shape) for b in good)
-            progress = Progress(self.options.progress, spec.points, total_blocks, total(counts.values()),
-                                restored_points, len(good))
+            shape = self.problem.spec.shape
+            blocks = [block for block in all_blocks(self.problem, store.block_shape) if mine(block)]
+            sizes = {block: block_size(block, shape, store.block_shape) for block in blocks}
+            progress = Progress(self.options.progress, sum(sizes.values()), len(blocks), total(counts.values()),
+                                sum(sizes[block] for block in good), len(good))
             for block in damaged:
                 progress.note(f"block {block} has a missing or damaged chunk and is computed again")
             kernel = Kernel(self.problem, store.block_shape, store.inner_batch, self.devices)
             try:
-                self._compute(store, kernel, progress, good)
+                todo = [block for block in blocks if block not in good]
+                if todo:
+                    self._record(store, golden=check_golden(self.problem, store.inner_batch, self.devices))
+                    self._compute(store, kernel, progress, todo, sizes)
             finally:
                 progress.close()
-            if not store.attributes["complete"]:
+            if self.options.shard is None and not store.attributes["complete"]:
                 store.update_attributes(complete=True)
-            return RunResult(self.path, self.run_id, total_blocks, len(good), progress.done_blocks - len(good),
-                             kernel.compilations, progress.counts, time.monotonic() - started)
+            return RunResult(self.path, self.run_id, len(blocks), len(good), progress.done_blocks - len(good),
+                             kernel.compilations, progress.counts, time.monotonic() - started, self.mismatches)
         finally:
             store.close()
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Shards take turns in changing what they share."""
+        return nullcontext() if self.options.shard is None else initialising(self.path)
+
+    def _mine(self, grid: Sequence[int]) -> Callable[[Block], bool]:
+        """Whether this run is to compute a block: in a shard, every N-th one."""
+        if self.options.shard is None:
+            return lambda block: True
+        part, parts = self.options.shard
+        return lambda block: int(np.ravel_multi_index(block, grid)) % parts == part
 
     def _prepare(self) -> SweepStore:
         """Creates the store, or opens it and records this run in it."""
         options, problem = self.options, self.problem
         remove_leftovers(self.path)
         record = run_record(self.run_id, self.devices)
+        if options.shard is not None:
+            record["shard"] = list(options.shard)
         if self.path.exists() and options.overwrite:
             remove_store(self.path)
             for log in (sidecar(self.path) / "log").glob("*.jsonl"):
@@ -162,11 +206,13 @@ class _Run:
             if not store.attributes["complete"] or len(store.done()) < math.prod(store.grid):
                 store.update_attributes(runs=[*store.attributes["runs"], record], complete=False)
         else:
-            batch = choose_inner_batch(problem, options.inner_batch, record["platform"])
+            batch, speeds = calibrated_inner_batch(problem, options.inner_batch, self.devices)
+            if speeds:
+                record["calibration"] = {str(b): round(v) for b, v in speeds.items()}  # points per second
             layout = lay_out(problem, batch, self.devices, options.block_points)
             store = SweepStore.create(self.path, problem, layout.block_shape, batch, record, options.on_step)
         if options.spec_text is not None:
-            (sidecar(self.path) / "spec.toml").write_text(options.spec_text, encoding="utf-8")
+            write_durably(sidecar(self.path) / "spec.toml", options.spec_text)
         return store
 
     def _restored_counts(self, store: SweepStore, good: set[Block]) -> dict[Block, dict[str, int]]:
@@ -175,63 +221,69 @@ class _Run:
         counts = {block: log[block] for block in good if block in log}
         for block in sorted(good - counts.keys()):
             counts[block] = store.count(block)
-            self._log(block, counts[block], recounted=True)
+            self._log(block=block, counts=counts[block], chunks=store.marks(block), recounted=True)
         return counts
 
-    def _log(self, block: Block, counts: dict[str, int], **more: Any) -> None:
-        line = json.dumps({"block": list(block), "counts": counts, "run": self.run_id, "time": time.time(), **more})
-        with open(sidecar(self.path) / "log" / f"{self.run_id}.jsonl", "a", encoding="utf-8") as file:
-            file.write(line + "\n")
+    def _log(self, **line: Any) -> None:
+        text = json.dumps({**line, "run": self.run_id, "time": time.time()})
+        with open(self.log_file, "a", encoding="utf-8") as file:
+            file.write(text + "\n")
 
-    def _compute(self, store: SweepStore, kernel: Kernel, progress: Progress, good: set[Block]) -> None:
-        """The pipeline: one block computing, one fetched, one being committed."""
-        shape = self.problem.spec.shape
-        waiting: tuple[Block, Results] | None = None
-        committing: Future[tuple[Block, dict[str, int]]] | None = None
+    def _record(self, store: SweepStore, **found: Any) -> None:
+        """Adds to the record of this run in the store."""
+        with self._alone():
+            store.update_run(self.run_id, **found)
 
-        def commit(block: Block, results: Results, computed: float) -> tuple[Block, dict[str, int]]:
+    def _compute(self, store: SweepStore, kernel: Kernel, progress: Progress, todo: list[Block],
+                 sizes: Mapping[Block, int]) -> None:
+        policy = self.problem.spec.policy
+        spot = SpotCheck(self.problem, store.block_shape, todo, int(self.run_id[-8:], 16), _suspects(store))
+        failures = Failures(policy.max_failures, lambda block, text: self._log(failed=block, error=text))
+        stopping = policy.on_mismatch == "stop"
+
+        def commit(block: Block, results: Results, computed: float) -> dict[str, int]:
             arrays = kernel.fetch(block, results)
             check_results(self.problem, arrays)
             begin = time.monotonic()
             counts = store.commit(block, arrays)
-            self._log(block, counts, compute_seconds=computed, commit_seconds=time.monotonic() - begin)
+            self._log(block=block, counts=counts, chunks=store.marks(block), compute_seconds=computed,
+                      commit_seconds=time.monotonic() - begin)
             self.options.on_step("after_log", block)
-            return block, counts
+            spot.look(block, arrays)
+            return counts
 
-        def finish(future: Future[tuple[Block, dict[str, int]]] | None) -> None:
-            if future is not None:
-                block, counts = future.result()
-                progress.add(block_size(block, shape, store.block_shape), counts)
+        def done(block: Block, counts: dict[str, int]) -> None:
+            progress.add(sizes[block], counts)
+            if stopping and spot.mismatch.is_set():
+                self.stop.set()
 
-        todo = (block for block in all_blocks(self.problem, store.block_shape) if block not in good)
-        with ThreadPoolExecutor(1, "hetjax-commit") as committer:
-            while not self.stop.is_set():
-                begin = time.monotonic()
-                block = next(todo, None)
-                following = (block, kernel.dispatch(block)) if block is not None else None
-                if waiting is not None:
-                    if not _wait(waiting[1], self.stop):
-                        break
-                    finish(committing)
-                    committing = None
-                    if self.stop.is_set():
-                        break
-                    committing = committer.submit(commit, *waiting, time.monotonic() - begin)
-                waiting = following
-                if waiting is None:
-                    break
-            finish(committing)
-            if self.stop.is_set() and progress.done_blocks < progress.blocks:
-                raise SweepInterrupted(f"stopped after {progress.done_blocks} of {progress.blocks} blocks;"
-                                       f" continue {self.path} with --resume auto")
+        finished = False
+        try:
+            run_blocks(kernel, todo, commit, done, failures, self.stop)
+            finished = True
+        finally:
+            findings = spot.finish(wait=finished and not self.stop.is_set())
+            self._record(store, check=findings)
+        self.mismatches = len(spot.findings.mismatches)
+        for mismatch in spot.findings.mismatches:
+            self._log(mismatch=str(mismatch))
+            progress.note(f"block {mismatch.block}: {mismatch}")
+        if self.mismatches and stopping:
+            for block in {mismatch.block for mismatch in spot.findings.mismatches}:
+                store.uncommit(block)
+            raise SweepError(f"{self.mismatches} values of {self.path} are wrong: {spot.findings.mismatches[0]}; their"
+                             " blocks are taken back and the same points are looked at again on --resume auto")
+        if failures.given_up:
+            raise SweepError(f"{failures.summary()}; correct the cause and continue {self.path} with --resume auto")
+        if self.stop.is_set() and progress.done_blocks < progress.blocks:
+            raise SweepInterrupted(f"stopped after {progress.done_blocks} of {progress.blocks} blocks;"
+                                   f" continue {self.path} with --resume auto")
 
 
-def _wait(results: Results, stop: threading.Event) -> bool:
-    """Waits until the arrays are computed; False if the run was asked to stop first."""
-    while not all(array.is_ready() for array in results.values()):  # type: ignore[attr-defined]
-        if stop.wait(POLL_SECONDS):
-            return False
-    return not stop.is_set()
+def _suspects(store: SweepStore) -> list[tuple[int, ...]]:
+    """The points at which an earlier run found a mismatch."""
+    runs = store.attributes["runs"]
+    return [tuple(m["index"]) for run in runs for m in run.get("check", {}).get("mismatches", [])]
 
 
 @contextmanager

@@ -24,6 +24,7 @@ CLEAN = ("ok", "masked")
 ATTRIBUTES = ("spec", "spec_hash", "block_shape", "inner_batch", "runs", "created", "complete", "plot", "title",
               "Conventions")
 Block = tuple[int, ...]
+Marks = dict[str, list[int]]  # array -> [size of its chunk's file, checksum at the file's end]
 
 
 def sidecar(path: str | os.PathLike[str]) -> Path:
@@ -105,7 +106,16 @@ def _chunks(folder: Path, grid: tuple[int, ...], prefix: Block = ()) -> Iterator
 
 def read_log(path: str | os.PathLike[str]) -> dict[Block, dict[str, int]]:
     """The points by flag of every block that has a log line; a later line replaces an earlier one."""
-    found: dict[Block, tuple[float, dict[str, int]]] = {}
+    return {block: counts for block, (counts, _) in _latest(path).items()}
+
+
+def read_marks(path: str | os.PathLike[str]) -> dict[Block, Marks]:
+    """What the log says of the chunks of each block, as far as it does."""
+    return {block: marks for block, (_, marks) in _latest(path).items() if isinstance(marks, dict)}
+
+
+def _latest(path: str | os.PathLike[str]) -> dict[Block, tuple[dict[str, int], Any]]:
+    found: dict[Block, tuple[float, dict[str, int], Any]] = {}
     try:
         files = sorted((sidecar(path) / "log").glob("*.jsonl"))
     except OSError:
@@ -117,10 +127,10 @@ def read_log(path: str | os.PathLike[str]) -> dict[Block, dict[str, int]]:
                 block, time = tuple(map(int, entry["block"])), float(entry["time"])
                 counts = {flag: int(count) for flag, count in dict(entry["counts"]).items()}
             except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                continue  # a line that a kill cut short
+                continue  # a line that a kill cut short, or one about something else
             if block not in found or time >= found[block][0]:
-                found[block] = time, counts
-    return {block: counts for block, (_, counts) in found.items()}
+                found[block] = time, counts, entry.get("chunks")
+    return {block: (counts, marks) for block, (_, counts, marks) in found.items()}
 
 
 def total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -136,19 +146,26 @@ def flagged(counts: dict[str, int]) -> int:
     return sum(count for flag, count in counts.items() if flag not in CLEAN)
 
 
+def lock_files(path: str | os.PathLike[str]) -> list[Path]:
+    """The lock of a run over everything, then those of runs over parts (``lock.shard-0-of-4``)."""
+    folder = sidecar(path)
+    return [folder / "lock", *sorted(folder.glob("lock.shard-*-of-*"))]
+
+
 def lock_holder(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Who is writing to the store now ({host, pid, run, ...}), or None."""
-    try:
-        with open(sidecar(path) / "lock", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
+    """Who is writing to the store now ({host, pid, run, ...}; of several parts, one), or None."""
+    for lock in lock_files(path):
+        try:
+            with open(lock, encoding="utf-8") as file:
                 try:
-                    return dict(json.loads(file.read()))
-                except ValueError:
-                    return {}
-    except OSError:
-        return None
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except OSError:
+                    try:
+                        return dict(json.loads(file.read()))
+                    except ValueError:
+                        return {}
+        except OSError:
+            continue
     return None
 
 

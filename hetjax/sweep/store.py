@@ -25,7 +25,7 @@ from hetjax.sweep.durable import remove_partials, sync_file, sync_folders, sync_
 from hetjax.sweep.errors import SpecError, SweepError
 from hetjax.sweep.metadata import axis_attributes, result_attributes, root_attributes, status_attributes
 from hetjax.sweep.problem import Problem, differences
-from hetjax.sweep.state import FLAGS, FORMAT, Block, block_grid, committed, read_attributes
+from hetjax.sweep.state import FLAGS, FORMAT, Block, Marks, block_grid, committed, read_attributes, read_marks
 
 StepHook = Callable[[str, Block], None]
 
@@ -91,8 +91,8 @@ class SweepStore:
         """The committed blocks."""
         return committed(self.path, self.grid)
 
-    def clean_and_verify(self) -> tuple[set[Block], list[Block]]:
-        """(good blocks, damaged blocks, now uncommitted): removes partial files, checks every chunk and coordinate."""
+    def clean(self) -> None:
+        """Removes partial files and restores damaged coordinates; only for the holder of the exclusive lock."""
         remove_partials([self.path])
         for name, array in self._coordinates.items():
             try:
@@ -102,11 +102,34 @@ class SweepStore:
             if not same:
                 array[:] = self.problem.spec.axis(name).values
                 sync_tree(self.path / name)
-        good = self.done()
-        bad = [block for block in sorted(good) if not all(self._intact(name, block) for name in self._arrays)]
+
+    def verify(self, wanted: Callable[[Block], bool] = lambda block: True, full: bool = False,
+               ) -> tuple[set[Block], list[Block]]:
+        """(good blocks, damaged blocks, now uncommitted) of the committed ones that are ``wanted``.
+
+        Fast: the size and the last four bytes (its checksum) of every chunk are those in the log; chunks that the log
+        does not know, or knows otherwise, are read. ``full`` reads every chunk and computes its checksum.
+        """
+        good = {block for block in self.done() if wanted(block)}
+        marks = {} if full else read_marks(self.path)
+        bad = [block for block in sorted(good) if self.marks(block) != marks.get(block, {})
+               and not all(self._intact(name, block) for name in self._arrays)]
         for block in bad:
             self.uncommit(block)
         return good - set(bad), bad
+
+    def marks(self, block: Block) -> Marks:
+        """The size and the checksum, as stored, of each chunk of a block; without those that are not there."""
+        found: Marks = {}
+        for name in self._arrays:
+            try:
+                with open(self.chunk(name, block), "rb") as file:
+                    size = file.seek(0, os.SEEK_END)
+                    file.seek(max(0, size - 4))
+                    found[name] = [size, int.from_bytes(file.read(4), "little")]
+            except OSError:
+                continue
+        return found
 
     def _intact(self, name: str, block: Block) -> bool:
         """True if the chunk's file is there and its last four bytes are the checksum of the others."""
@@ -161,11 +184,16 @@ class SweepStore:
 
     def update_attributes(self, **changes: Any) -> None:
         """Replaces root attributes in one durable step."""
-        self.attributes |= changes
         file = self.path / "zarr.json"
         metadata = json.loads(file.read_text())
         metadata["attributes"] |= changes
+        self.attributes = metadata["attributes"]
         write_durably(file, json.dumps(metadata))
+
+    def update_run(self, run_id: str, **changes: Any) -> None:
+        """Adds to the record of one run."""
+        runs = read_attributes(self.path)["runs"]
+        self.update_attributes(runs=[run | changes if run["run_id"] == run_id else run for run in runs])
 
 
 def _line(error: Exception) -> str:
