@@ -139,11 +139,11 @@ def _merge(problem: Problem, target: Path, batch: int, options: RunOptions, sour
     run_id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
     with exclusive(target, run_id):
         if target.exists():
-            store = SweepStore.open(target, problem)
+            store = SweepStore.open(target, problem, options.on_step)
         else:
             record = run_record(run_id, choose_devices(options.devices)) | {"extended": before["spec_hash"]}
             shape = block_shape_for(problem, options.block_points or 1)
-            store = SweepStore.create(target, problem, shape, batch, record)
+            store = SweepStore.create(target, problem, shape, batch, record, options.on_step)
             store.update_attributes(runs=[*before["runs"], record])
         try:
             names = (*problem.arrays, "status")

@@ -126,3 +126,13 @@ def _typed_flags(about: dict[str, Any]) -> dict[str, Any]:
     if "flag_values" in about:
         about["flag_values"] = np.array(about["flag_values"], np.uint8)
     return about
+
+
+def flag_words(status: xarray.DataArray) -> xarray.DataArray:
+    """The codes of a sweep's ``status`` as words: ``ok``, ``unstable``, ...
+
+    >>> import numpy as np, xarray
+    >>> flag_words(xarray.DataArray(np.array([1, 3], np.uint8), dims="q")).values.tolist()
+    ['ok', 'unstable']
+    """
+    return status.copy(data=np.array(FLAGS)[status.values]).drop_attrs()

@@ -39,7 +39,7 @@ def retry_sweep(path: str | os.PathLike[str], flags: Sequence[str] = (), *, opti
     require_same_environment(path, options)
     if flags:
         _uncommit(Path(path), problem, flags)
-    return run_sweep(problem, path, replace(options, resume="must", overwrite=False))
+    return run_sweep(problem, path, replace(options, resume="must", overwrite=False, verify="full"))
 
 
 def require_same_environment(path: str | os.PathLike[str], options: RunOptions) -> None:
