@@ -32,6 +32,7 @@ _LAZY = {  # public name -> module[:attribute]
     "numerics": "hetjax.numerics",
     "open_sweep": "hetjax.sweep:open_sweep",
     "overflow": "hetjax.models.overflow",
+    "parallel_queues": "hetjax.models.parallel_queues",
     "plot": "hetjax.plot",
     "processes": "hetjax.processes",
     "raise_if_failed": "hetjax.result:raise_if_failed",
