@@ -105,6 +105,7 @@ def optimal_allocation(D0: Any, D1: Any, mu1: Any, mu2: Any, holding_cost: Any =
     leaves = {name: as_real(value, like=like) for name, value in given.items()}
     _check_shapes(leaves)
     servers = 1 + leaves["mu2"].size
+    leaves["usage_costs"] = jnp.broadcast_to(leaves["usage_costs"], (servers,))
     known = concrete(*leaves.values())
     if known:
         _check_values(leaves, discount_rate is not None)
@@ -174,7 +175,7 @@ def _status(leaves: dict[str, Array], mu: Array, usage: Array, rate: Array, disc
 def _solve(leaves: dict[str, Array], levels: int, discounted: bool, max_iterations: int) -> Allocation:
     D0, D1, dtype = leaves["D0"], leaves["D1"], leaves["D0"].dtype
     mu = jnp.concatenate([leaves["mu1"].reshape(1), leaves["mu2"].reshape(-1)])
-    usage = jnp.broadcast_to(leaves["usage_costs"], mu.shape)
+    usage = leaves["usage_costs"]
     law = stationary(D0 + D1).value
     rate = law @ jnp.sum(D1, axis=1)
     code = _status(leaves, mu, usage, rate, discounted)

@@ -1,0 +1,250 @@
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hetjax import control, threshold_queue
+from hetjax.ctmc import stationary
+from hetjax.result import Status
+
+LEVELS, LARGEST = 24, 6
+
+
+def random_queues(points, phases, seed, loads=(0.3, 0.9), ratios=(1.2, 8)):
+    """D0, D1 (points, p, p), mu1 = 1, mu2 (points,)."""
+    rng = np.random.default_rng(seed)
+    quiet, D1 = rng.exponential(size=(2, points, phases, phases)) * rng.choice([0.1, 1, 5], size=(2, points, phases, 1))
+    quiet = quiet * (1 - np.eye(phases))
+    D0 = quiet - np.eye(phases) * (quiet.sum(2) + D1.sum(2))[:, :, None]
+    law = np.asarray(jax.vmap(stationary)(jnp.asarray(D0 + D1)).value)
+    mu2 = 1 / rng.uniform(*ratios, points)
+    scale = rng.uniform(*loads, points) * (1 + mu2) / np.einsum("kf,kfg->k", law, D1)
+    return [jnp.asarray(x) for x in (D0 * scale[:, None, None], D1 * scale[:, None, None], np.ones(points), mu2)]
+
+
+def allocate(D0, D1, mu1, mu2, usage=None, **more):
+    return control.optimal_allocation(D0, D1, mu1, mu2, usage_costs=0.0 if usage is None else usage, levels=LEVELS,
+                                      **more)
+
+
+@pytest.fixture(scope="module")
+def queues():
+    """Sixteen queues with two phases and their optimal allocations, with derivatives of the gain."""
+    points = random_queues(16, 2, seed=3)
+    usage, holding = jnp.zeros((16, 2)), jnp.ones(16)
+
+    def gain(D0, D1, mu1, mu2, usage, holding):
+        best = allocate(D0, D1, mu1, mu2, usage, holding_cost=holding)
+        return best.gain, best
+
+    slopes, best = jax.jit(jax.vmap(jax.grad(gain, argnums=range(6), has_aux=True)))(*points, usage, holding)
+    return points, *jax.tree.map(np.asarray, (best, slopes))
+
+
+def test_best_of_all_thresholds_by_phase(queues):
+    points, best, _ = queues
+    grid = jnp.asarray(list(itertools.product(range(1, LARGEST + 1), repeat=2)), float)
+
+    def means(D0, D1, mu1, mu2):
+        return jax.vmap(lambda t: threshold_queue.mean_number(
+            threshold_queue.Params(D0, D1, mu1, mu2, t, max_threshold=LARGEST)))(grid)
+
+    found = np.asarray(jax.jit(jax.vmap(means))(*points))
+    assert (best.status == Status.OK).all() and best.threshold_type.all()
+    assert best.thresholds.max() < LARGEST and len(set(map(str, best.thresholds.tolist()))) > 6
+    np.testing.assert_allclose(best.gain, found.min(1), rtol=1e-12)
+    np.testing.assert_allclose(best.lower_bound, best.gain, rtol=1e-11)  # rounding of the values of full levels
+    clear = np.sort(found, axis=1)[:, 1] > found.min(1) * (1 + 1e-10)
+    assert (np.asarray(grid)[found.argmin(1)] == best.thresholds[:, 0])[clear].all() and clear.sum() > 12
+    assert (best.fastest_first == (best.thresholds == 1).all((1, 2))).all() and best.fastest_first.any()
+
+
+def test_gradients_of_the_gain(queues):
+    """By the envelope theorem those of the mean number under the best thresholds, by another solver; the derivatives by
+    usage costs are the busy fractions of the servers."""
+    points, best, slopes = queues
+
+    rng = np.random.default_rng(6)
+    ways = [rng.uniform(0, 1, x.shape) for x in points]
+    ways[0] -= np.eye(2) * (ways[0] + ways[1]).sum(2)[:, :, None]  # rows still sum to 0
+
+    def under(thresholds, *queue):
+        return threshold_queue.metrics(threshold_queue.Params(*queue, thresholds, max_threshold=LARGEST))
+
+    there = jax.jit(jax.vmap(lambda t, x, dx: jax.jvp(lambda *queue: under(t, *queue), x, dx)))
+    found, change = there(jnp.asarray(best.thresholds, float), tuple(points), tuple(map(jnp.asarray, ways)))
+    along = sum((s * w).reshape(16, -1).sum(1) for s, w in zip(slopes[:4], ways, strict=True))
+    np.testing.assert_allclose(along, change.mean_number, rtol=1e-9, atol=1e-9)
+    busy = np.stack([found.utilization_fast, found.utilization_slow], axis=1)
+    np.testing.assert_allclose(slopes[4], busy, rtol=1e-10)
+    np.testing.assert_allclose(slopes[5], best.gain, rtol=1e-10)
+
+
+def test_exact_rule_for_poisson_arrivals():
+    rng = np.random.default_rng(4)
+    n = 200
+    r, rho = rng.uniform(1, 40, n), rng.uniform(0.02, 0.98, n)
+    mu2 = jnp.asarray(1 / r)
+    rate, mu1 = jnp.asarray(rho * (1 + 1 / r)), jnp.ones(n)
+    best = jax.jit(jax.vmap(lambda a, b, c: control.optimal_allocation(-a * jnp.ones((1, 1)), a * jnp.ones((1, 1)), b, c,
+                                                                       levels=64)))(rate, mu1, mu2)
+    best = jax.tree.map(np.asarray, best)
+    exact = np.asarray(threshold_queue.optimal_threshold(rate, mu1, mu2))
+    assert (best.status == Status.OK).all() and best.threshold_type.all()
+    assert (best.thresholds[:, 0, 0] == exact).all()  # also where the means agree in all digits
+    assert (best.fastest_first == threshold_queue.fastest_first_is_best(rate, mu1, mu2)).all()
+    means = threshold_queue.poisson_means(rate, mu1, mu2, exact).number
+    np.testing.assert_allclose(best.gain, means, rtol=1e-11)  # 16 eps/(1 - rho) at rho = .98 and some
+    assert int(best.evaluations.max()) <= 8
+
+
+def plain(D0, D1, rates, holding, usage, discount, capacity):
+    """Policy iteration by numpy's dense solve, capacity customers, arrivals to a full node lost at no cost. Values
+    before the decision, as {(n, B, f): value}; average cost first if discount = 0."""
+    p, sets = len(D0), 2 ** (len(rates) - 1)
+    states = [(n, B, f) for n in range(capacity + 1) for B in range(sets) for f in range(p) if B.bit_count() <= n]
+    number = {s: i for i, s in enumerate(states)}
+    pairs, rows, costs = [], [], []
+    for n, B, f in states:
+        for C in range(sets):
+            if C & B == B and (C == B or C.bit_count() < n):
+                row, fast = np.zeros(len(states)), n > C.bit_count()
+                moves = [(min(n + 1, capacity), C, g, D1[f][g]) for g in range(p)]
+                moves += [(n, C, g, D0[f][g]) for g in range(p) if g != f] + [(n - 1, C, f, rates[0])] * fast
+                cost = holding * n + usage[0] * fast
+                for j, rate in enumerate(rates[1:]):
+                    if C >> j & 1:
+                        moves.append((n - 1, C - (1 << j), f, rate))
+                        cost += usage[j + 1]
+                for *to, rate in moves:
+                    row[number[tuple(to)]] += rate
+                row[number[n, B, f]] -= sum(m[3] for m in moves)
+                pairs.append((number[n, B, f], C))
+                rows.append(row)
+                costs.append(cost)
+    Q, c, owner = np.array(rows), np.array(costs), np.array([i for i, _ in pairs])
+    first = np.searchsorted(owner, np.arange(len(states)))
+    chosen = first.copy()
+    while True:
+        A = discount * np.eye(len(states)) - Q[chosen]
+        if discount == 0:
+            A[:, 0] = 1.0  # the relative value of the first state is 0, its place is the gain's
+        x = np.linalg.solve(A, c[chosen])
+        h, target = (np.concatenate([[0], x[1:]]), x[0]) if discount == 0 else (x, discount * x)
+        q = c + Q @ h
+        least = np.minimum.reduceat(q, first)
+        better = q[chosen] > least + 1e-9 * (1 + np.abs(q[chosen]))
+        if not better.any():
+            return (x[0] if discount == 0 else None), dict(zip(states, h, strict=True)), \
+                {states[i]: pairs[k][1] for i, k in enumerate(chosen)}
+        chosen = np.where(better, [first[i] + np.argmin(q[owner == i]) for i in range(len(states))], chosen)
+        assert np.isfinite(target).all()
+
+
+COSTLY = [0.3, 1.1]
+
+
+def test_usage_costs_and_discounting_against_a_plain_route():
+    points = random_queues(3, 2, seed=5, loads=(0.3, 0.55))
+    discounts = jnp.asarray([0.05, 0.3, 2.0])
+    usage = jnp.asarray(COSTLY)
+
+    def both(D0, D1, mu1, mu2, discount):
+        return (allocate(D0, D1, mu1, mu2, usage, holding_cost=2.0),
+                allocate(D0, D1, mu1, mu2, usage, holding_cost=2.0, discount_rate=discount))
+
+    best, discounted = jax.tree.map(np.asarray, jax.jit(jax.vmap(both))(*points, discounts))
+    assert (best.status == Status.OK).all() and best.threshold_type.all()
+    for k, (D0, D1, mu1, mu2, b) in enumerate(zip(*map(np.asarray, points), np.asarray(discounts), strict=True)):
+        gain, _, policy = plain(D0, D1, [mu1, mu2], 2.0, COSTLY, 0.0, 70)  # load .55: truncated below 1e-12
+        np.testing.assert_allclose(best.gain[k], gain, rtol=1e-9)
+        assert all(best.policy[k][s] == C for s, C in policy.items() if s[0] <= 20)
+        _, values, policy = plain(D0, D1, [mu1, mu2], 2.0, COSTLY, b, 70)
+        for f in range(2):
+            np.testing.assert_allclose(discounted.values[k][0, 0, f], values[0, 0, f], rtol=1e-9)
+        if discounted.status[k] == Status.OK:
+            assert all(discounted.policy[k][s] == C for s, C in policy.items() if s[0] <= 15)
+        law = np.asarray(stationary(jnp.asarray(D0 + D1)).value)
+        np.testing.assert_allclose(discounted.gain[k], b * law @ discounted.values[k][0, 0], rtol=1e-12)
+    assert (discounted.status[:2] == Status.OK).all()
+    # two customers more cost at most 2 w/b each: at b = 2 the slow server's 1.1 an hour is never worth it
+    assert discounted.status[2] == Status.NOT_CONVERGED and discounted.lower_bound[2] < discounted.gain[2]
+
+
+def test_three_servers_by_three_routes():
+    D0, D1 = [[-1.5, 0.3], [0.2, -0.5]], [[1.1, 0.1], [0.0, 0.3]]
+    mu2 = [0.5, 0.2]
+    best = control.optimal_allocation(D0, D1, 1.0, mu2, usage_costs=[0.1, 0.2, 0.1], levels=16)
+    gain, _, policy = plain(D0, D1, [1.0, *mu2], 1.0, [0.1, 0.2, 0.1], 0.0, 45)
+    assert best.status == Status.OK and best.thresholds.shape == (3, 2)
+    np.testing.assert_allclose(best.gain, gain, rtol=1e-9)
+    assert all(best.policy[s] == C for s, C in policy.items() if s[0] <= 12)
+    general = control.allocation_mdp(D0, D1, 1.0, mu2, usage_costs=[0.1, 0.2, 0.1], capacity=45)
+    swept = control.relative_value_iteration(general, 1e-7)
+    assert swept.status == Status.OK and swept.value.lower <= gain <= swept.value.upper
+    grid = np.asarray(swept.value.policy).reshape(46, 4, 2)
+    assert all(grid[s] == C for s, C in policy.items() if s[0] <= 12)
+
+
+def test_too_few_levels_are_seen_and_bounded():
+    """Slow servers that start too early cost more; the lower bound holds all the same."""
+    exact = threshold_queue.optimal_threshold(*(jnp.asarray(x) for x in (0.6, 1.0, 0.02)))
+    queue = [[-0.6]], [[0.6]], 1.0, 0.02
+    true = control.optimal_allocation(*queue)
+    assert int(true.thresholds[0, 0]) == exact > 16 and true.policy.shape[0] == 33  # doubled once
+    small = control.optimal_allocation(*queue, levels=8)
+    assert small.status == Status.NOT_CONVERGED
+    assert small.lower_bound < true.gain < small.gain
+    assert control.optimal_allocation(*queue, levels=16, max_iterations=1).status == Status.NOT_CONVERGED
+
+
+def test_float32_and_illegal_points_in_a_batch(queues):
+    points, best, _ = queues
+    D0, D1, mu1, mu2 = (np.asarray(x, np.float32) for x in points)
+    mu2[0], mu1[1], mu2[2], D1[3] = -1, 0.01, 2.0, 8 * D1[3]  # illegal; mu2 > mu1; mu2 > mu1; rows do not sum to 0
+    D0[4], D1[4] = 8 * D0[4], 8 * D1[4]  # unstable
+    found = jax.jit(jax.vmap(allocate))(*(jnp.asarray(x) for x in (D0, D1, mu1, mu2)))
+    bad = Status.OUT_OF_DOMAIN
+    assert found.status.tolist() == [bad, bad, bad, bad, Status.UNSTABLE] + [Status.OK] * 11
+    assert np.isnan(found.gain[:5]).all() and found.gain.dtype == jnp.float32
+    assert not (found.threshold_type[:5] | found.fastest_first[:5]).any()
+    np.testing.assert_allclose(found.gain[5:], best.gain[5:], rtol=2e-4)  # eps/(1 - load), load up to .9
+    np.testing.assert_allclose(found.lower_bound[5:], best.gain[5:], rtol=1e-2)
+    assert (found.thresholds[5:] == best.thresholds[5:]).mean() > 0.9
+
+
+def allocation(**change):
+    return control.optimal_allocation(**{"D0": [[-1.0]], "D1": [[1.0]], "mu1": 1.0, "mu2": 0.5} | change)
+
+
+BAD = {
+    r"D0 = array of shape \(1,\)": dict(D0=[-1.0]),
+    r"D1 = array of shape \(2, 2\): must be of the shape of D0": dict(D1=np.ones((2, 2))),
+    r"mu2 = array of shape \(6,\): must be one rate, or a list of 1 to 5": dict(mu2=[0.1] * 6),
+    r"mu2 = -0.5: must be positive": dict(mu2=-0.5),
+    r"mu1, mu2 = \[1.0, 2.0\]: must be falling": dict(mu2=2.0),
+    r"holding_cost = 0.0: must be positive": dict(holding_cost=0.0),
+    r"usage_costs = \[0.0, -1.0\]": dict(usage_costs=[0.0, -1.0]),
+    r"usage_costs = array of shape \(3,\)": dict(usage_costs=[0.0, 1.0, 2.0]),
+    r"discount_rate = -1.0: must be positive": dict(discount_rate=-1.0),
+    r"arrival rate of \(D0, D1\) = 2.0: must be below 1.5": dict(D0=[[-2.0]], D1=[[2.0]]),
+    r"levels = 1: must be None or a whole number >= 2": dict(levels=1),
+    r"max_iterations = 0": dict(max_iterations=0),
+    r"holding_cost = array of shape \(2,\)": dict(holding_cost=[1.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input(message):
+    with pytest.raises(ValueError, match=message) as error:
+        allocation(**BAD[message])
+    assert "\n" not in str(error.value)
+
+
+def test_levels_must_be_given_where_traced():
+    with pytest.raises(ValueError, match="levels = None: must be a whole number where other arguments are traced"):
+        jax.jit(lambda mu2: allocation(mu2=mu2).gain)(0.5)
+    with pytest.raises(ValueError, match="capacity = 1: must be a whole number >= 2"):
+        control.allocation_mdp([[-1.0]], [[1.0]], 1.0, 0.5, capacity=1)
