@@ -126,13 +126,13 @@ class _Fractions(NamedTuple):
     cost: Array
 
 
-def stern_brocot(cost: Callable[[Array, Array], Array], max_length: int, real: Any) -> tuple[Array, Array, Array]:
+def stern_brocot(cost: Callable[[Array, Array], Array], max_length: int) -> tuple[Array, Array, Array]:
     """(ones, length, cost) of the best density strictly between 0 and 1 with ``length`` <= ``max_length``.
 
     ``cost(ones, length)`` gives the costs (2,) of both nodes, inf where one is unstable, unimodal in the density.
 
     >>> import jax.numpy as jnp
-    >>> found = stern_brocot(lambda k, b: jnp.full(2, (k / b - 0.3819) ** 2), 12, jnp.float64)
+    >>> found = stern_brocot(lambda k, b: jnp.full(2, (k / b - 0.3819) ** 2), 12)
     >>> int(found[0]), int(found[1])
     (3, 8)
     """
@@ -163,7 +163,7 @@ def stern_brocot(cost: Callable[[Array, Array], Array], max_length: int, real: A
     first = cost(start[1, 0], start[1, 1])
     end = lax.while_loop(going, step, _Fractions(start, first))
     mid, value = end.bounds[1], jnp.sum(end.cost)
-    return mid[0], mid[1], jnp.where(mid[1] <= max_length, value, jnp.inf).astype(real)
+    return mid[0], mid[1], jnp.where(mid[1] <= max_length, value, jnp.inf)
 
 
 def all_thresholds(params: Params, ones: Array, length: Array, size: int, max_threshold: int) -> Array:
@@ -215,7 +215,8 @@ def _with_ends(params: Params, code: Array, found: tuple[Array, Array, Array, Ar
                     jnp.where(known, best, jnp.nan), code)
 
 
-def _prepared(params: Params) -> tuple[Params, Array]:
+def prepared(params: Params) -> tuple[Params, Array]:
+    """Two nodes without derivatives, harmless where the status given beside them is not OK."""
     require(params.nodes == 2, "params", f"{params.nodes} nodes", "two nodes: words have two letters")
     params = jax.tree.map(lax.stop_gradient, params)
     code = status(params)
@@ -235,7 +236,7 @@ def best_word(params: Params, max_length: int = 40, max_threshold: int = 8) -> O
     >>> int(found.ones), int(found.length), found.thresholds.tolist(), round(float(found.mean_number), 6)
     (3, 5, [1.0, 6.0], 1.834059)
     """
-    params, code = _prepared(params)
+    params, code = prepared(params)
     coarse = [(d.numerator, d.denominator) for d in densities(min(COARSE, max_length))]
     coarse_ones, coarse_length = (jnp.asarray(x, jnp.int32) for x in zip(*coarse, strict=True))
 
@@ -253,8 +254,7 @@ def best_word(params: Params, max_length: int = 40, max_threshold: int = 8) -> O
         starts = jnp.concatenate([starts, jnp.minimum(poisson, max_threshold)[None]])
 
         def descend(pair: Array) -> tuple[Array, Array, Array]:
-            return stern_brocot(lambda k, b: node_costs(point, k, b, pair, max_length, max_threshold), max_length,
-                                dtype)
+            return stern_brocot(lambda k, b: node_costs(point, k, b, pair, max_length, max_threshold), max_length)
 
         def turn(state: tuple[Array, ...]) -> tuple[Array, ...]:
             pair, _, _, _, _, rounds = state
@@ -291,15 +291,14 @@ def best_density(params: Params, thresholds: Any, max_length: int = 40, max_thre
         require(not isinstance(given, jax.core.Tracer), "max_threshold", None, "a whole number where thresholds are traced")
         max_threshold = int(jnp.ceil(jnp.max(given)))
     bound = max_threshold
-    params, code = _prepared(params)
+    params, code = prepared(params)
     bad = jnp.any(given < 1) | jnp.any(given > bound)
     code = jnp.where(bad, int(Status.OUT_OF_DOMAIN), code)
 
     @sequential_vmap
     def search(rate: Array, mu1: Array, mu2: Array, pair: Array) -> tuple[Array, Array, Array, Array]:
         point = Params(rate, mu1, mu2)
-        ones, length, value = stern_brocot(lambda k, b: node_costs(point, k, b, pair, max_length, bound), max_length,
-                                           mu1.dtype)
+        ones, length, value = stern_brocot(lambda k, b: node_costs(point, k, b, pair, max_length, bound), max_length)
         ends = jnp.flip(poisson_cost(jnp.broadcast_to(rate, (2,)), mu1, mu2, pair)[0])
         end = jnp.argmin(ends).astype(jnp.int32)
         left_out = ends[end] <= value
@@ -325,7 +324,7 @@ def full_search(params: Params, max_length: int = 40, max_threshold: int = 8,
     >>> int(found.ones), int(found.length), found.thresholds.tolist(), round(float(found.mean_number), 6)
     (3, 5, [1.0, 5.0], 1.834252)
     """
-    params, code = _prepared(params)
+    params, code = prepared(params)
     words = [(d.numerator, d.denominator) for d in densities(max_length)]
     pairs = jnp.asarray(words, jnp.int32)
 
