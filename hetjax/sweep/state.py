@@ -85,10 +85,10 @@ def committed(path: str | os.PathLike[str], grid: Sequence[int]) -> set[Block]:
 
 def chunks(path: str | os.PathLike[str], array: str, grid: Sequence[int]) -> set[Block]:
     """The blocks whose chunk of ``array`` exists."""
-    return set(_chunks(Path(path) / array / "c", tuple(grid)))
+    return set(_chunks(os.path.join(path, array, "c"), tuple(grid)))
 
 
-def _chunks(folder: Path, grid: tuple[int, ...], prefix: Block = ()) -> Iterator[Block]:
+def _chunks(folder: str, grid: tuple[int, ...], prefix: Block = ()) -> Iterator[Block]:
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries]
@@ -101,7 +101,7 @@ def _chunks(folder: Path, grid: tuple[int, ...], prefix: Block = ()) -> Iterator
         if len(block) == len(grid):
             yield block
         else:
-            yield from _chunks(folder / name, grid, block)
+            yield from _chunks(os.path.join(folder, name), grid, block)
 
 
 def read_log(path: str | os.PathLike[str]) -> dict[Block, dict[str, int]]:
