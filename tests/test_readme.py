@@ -51,5 +51,7 @@ def test_every_sweep_is_listed_with_its_figure():
 
 def test_command_line_text_names_existing_commands():
     done = subprocess.run([sys.executable, "-m", "hetjax.cli", "--help"], capture_output=True, text=True, check=True)
-    for command in set(re.findall(r"^hetjax (\w+)", README, re.MULTILINE)):
+    named = set(re.findall(r"^\| `hetjax (\w+)", README, re.MULTILINE))
+    assert {"run", "status", "verify"} <= named
+    for command in named:
         assert re.search(rf"^\s+{command}\s", done.stdout, re.MULTILINE), command
