@@ -7,9 +7,12 @@ import importlib
 from typing import Any
 
 _LAZY = {
-    "IncompleteSweepError": "errors", "LockedError": "errors", "SpecError": "errors", "SweepError": "errors",
-    "SweepInterrupted": "errors", "Plan": "plan", "Report": "progress", "RunOptions": "run", "RunResult": "run",
-    "Sweep": "api", "open_sweep": "reader", "read_spec": "spec", "run_sweep": "run", "store_status": "state",
+    "Comparison": "compare", "IncompleteSweepError": "errors", "LockedError": "errors", "Plan": "plan",
+    "Report": "progress", "RunOptions": "run", "RunResult": "run", "SpecError": "errors", "Sweep": "api",
+    "SweepError": "errors", "SweepInterrupted": "errors", "Verification": "verify", "compare_sweeps": "compare",
+    "export_sweep": "export", "extend_sweep": "grow", "flag_words": "reader", "open_sweep": "reader",
+    "read_spec": "spec", "refined_problem": "grow", "retry_sweep": "retry", "run_sweep": "run",
+    "store_status": "state", "stored_problem": "stored", "verify_store": "verify",
 }
 __all__ = [*_LAZY]
 
