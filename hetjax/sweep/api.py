@@ -65,8 +65,9 @@ class Sweep:
                   (("inner_batch", _scalar(inner_batch)), ("block_points", _scalar(block_points))) if value is not None}
         raw = {"sweep": sweep, "axes": {name: _axis_table(name, value) for name, value in axes.items()},
                "const": {k: _scalar(v) for k, v in (const or {}).items()}, "derived": dict(derived or {}),
-               "zip": {k: _listed(v) for k, v in (zip or {}).items()}, "plot": plot or {}, "run": run or {},
-               "design": {k: _design_entry(v) for k, v in (design or {}).items()}}
+               "zip": {k: _listed(v) for k, v in (zip or {}).items()}, "plot": plot or {}, "run": run or {}}
+        if design is not None:
+            raw["design"] = {key: _design_entry(value) for key, value in design.items()}
         self._set(bind(Spec.from_dict(raw), model if isinstance(model, Model) else None), None)
 
     def _set(self, problem: Problem, text: str | None) -> None:

@@ -128,11 +128,11 @@ class Spec:
             raise SpecError("the table [sweep] is missing; it names the model and its metrics")
         sweep = raw["sweep"]
         check_keys(sweep, SWEEP_KEYS, "key of [sweep]")
-        if not raw.get("axes") and not raw.get("design"):
+        if not raw.get("axes") and "design" not in raw:
             raise SpecError("the table [axes] is missing or empty; give an axis like q = { linspace = [0.1, 0.9, 9] }")
         axes = tuple(_axis(name, value) for name, value in raw.get("axes", {}).items())
         dims = _dims(axes, raw.get("zip", {}))
-        design = read_design(raw["design"], Path(folder)) if raw.get("design") else None
+        design = read_design(raw["design"], Path(folder)) if "design" in raw else None
         if design is not None:
             columns = _columns(design)
             dims = (Dim(POINT, columns[0].values.size, tuple(design.columns)), *dims)

@@ -38,6 +38,12 @@ scale = 2
 x = "K"
 """
 
+SCATTERED = {
+    "sweep": {"model": "toy_models:TOY", "metrics": ["total"], "grad": {"of": ["total"], "wrt": ["x"]}},
+    "design": {"kind": "sobol", "n": 8, "seed": 3, "unbalanced": False, "where": "x > y",
+               "bounds": {"x": [0.5, 8.0], "y": [-1.0, 1.0], "m": [1, 3]}},
+    "axes": {"K": {"values": [1, 2]}}, "const": {"scale": 2}}
+
 
 def raw():
     import tomllib
@@ -166,7 +172,7 @@ LEAVES = st.one_of(st.none(), st.booleans(), st.integers(-10**20, 10**20), st.fl
 @given(data=st.data())
 def test_any_damage_is_refused_in_one_line_or_harmless(data):
     """Replace, delete or add one entry anywhere in a good specification: SpecError with one line, or still good."""
-    tree = copy.deepcopy(raw())
+    tree = copy.deepcopy(data.draw(st.sampled_from([raw(), SCATTERED])))
     node, path = tree, []
     while isinstance(node, dict) and node and data.draw(st.integers(0, 3)):
         path.append(data.draw(st.sampled_from(sorted(node))))
