@@ -57,21 +57,23 @@ def _node_by_phase(rate: Array, word: Array, length: Array, mu1: Array, mu2: Arr
     def cost(thresholds: Array) -> Array:
         return node_means(rate, word, length, mu1, mu2, thresholds, max_threshold).number
 
-    constant = jax.vmap(lambda t: cost(jnp.broadcast_to(t, (size,))))(jnp.arange(1, max_threshold + 1).astype(dtype))
-    first = jnp.argmin(constant)
+    count = max(moves.shape[0], max_threshold)
+    moves = jnp.concatenate([moves, jnp.zeros((count - moves.shape[0], size), dtype)])
+    constant = jnp.minimum(jnp.arange(1, count + 1), max_threshold).astype(dtype)[:, None]
 
-    def search(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        here, value, _ = state
-        around = jnp.clip(here[None] + moves, 1, max_threshold)
+    def search(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        here, value, start, _, first = state
+        around = jnp.where(first, jnp.broadcast_to(constant, moves.shape), jnp.clip(here[None] + moves, 1, max_threshold))
         values = jax.vmap(cost)(around)
         best = jnp.argmin(values)
-        better = values[best] < value * gain
-        return jnp.where(better, around[best], here), jnp.where(better, values[best], value), better
+        better = first | (values[best] < value * gain)
+        value = jnp.where(better, values[best], value)
+        return jnp.where(better, around[best], here), value, jnp.where(first, value, start), better, first & False
 
-    start = jnp.broadcast_to(first.astype(dtype) + 1, (size,))
-    found, value, _ = lax.while_loop(lambda s: s[2], search, (start, constant[first], jnp.isfinite(constant[first])))
+    here, yes = jnp.ones((size,), dtype), jnp.ones((), bool)
+    found, value, start, _, _ = lax.while_loop(lambda s: s[3], search, (here, here[0], here[0], yes, yes))
     found = jnp.where(jnp.arange(size, dtype=jnp.int32) < length, found, jnp.ones_like(found))
-    return found, value, constant[first]
+    return found, value, start
 
 
 def best_thresholds_of_word(params: Params, ones: Any, length: Any, size: int | None = None,

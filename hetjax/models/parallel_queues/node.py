@@ -35,7 +35,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hetjax.ctmc.batching import fence
 from hetjax.models.threshold_queue.chain import start_probability
 
 Array = jax.Array
@@ -158,6 +157,8 @@ def node_means(rate: Array, word: Array, length: Array, mu1: Array, mu2: Array, 
     boundary, columns = 2 * (T + 1), 2 * (T + 1) + size
     start = jnp.eye(boundary, columns, dtype=dtype).reshape(2, T + 1, columns)
     levels = jnp.arange(T + 1).astype(dtype)
+    exists = (levels >= 1).astype(dtype)  # (0, 1) does not
+    leave = jnp.stack([1 / (rate + mu1 * exists), 1 / (rate + mu2 + mu1 * (levels >= 2).astype(dtype))])
 
     def step(v: Array, given: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:
         one, at, threshold, top = given
@@ -168,17 +169,17 @@ def node_means(rate: Array, word: Array, length: Array, mu1: Array, mu2: Array, 
         u0, u1 = u[0] * (1 - p), u[1] + u[0] * p
         top = jnp.concatenate([jnp.zeros((boundary,), dtype), top])
         none = jnp.zeros_like(top)
-        x0, x1 = jnp.where(single, top, none), jnp.where(single, none, top)
-        rows0, rows1 = [], []
-        for n in range(T, -1, -1):
-            fast0, fast1 = (mu1 if n >= 1 else 0 * mu1), (mu1 if n >= 2 else 0 * mu1)
-            from_slow = mu2 * x1
-            new0 = (rate * u0[n] + mu1 * x0 + from_slow * (1 - p[n])) / (rate + fast0)
-            stays = mu1 * x1 + from_slow * p[n] if n >= 1 else none
-            x0, x1 = fence((new0, (rate * u1[n] + stays) / (rate + fast1 + mu2)))
-            rows0.append(x0)
-            rows1.append(x1)
-        new = jnp.stack([jnp.stack(rows0[::-1]), jnp.stack(rows1[::-1])])
+
+        def down(x: tuple[Array, Array], given: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+            into0, into1, begin, leave0, leave1, exists = given
+            from_slow = mu2 * x[1]
+            new = ((rate * into0 + mu1 * x[0] + from_slow * (1 - begin)) * leave0,
+                   (rate * into1 + (mu1 * x[1] + from_slow * begin) * exists) * leave1)
+            return new, new
+
+        first = (jnp.where(single, top, none), jnp.where(single, none, top))
+        _, new = lax.scan(down, first, (u0, u1, p[:, 0], leave[0], leave[1], exists), reverse=True)
+        new = jnp.stack(new)
         return jnp.where(at, new, v), (v[0, T] + v[1, T], jnp.where(at, v, jnp.zeros_like(v)))
 
     nxt = jnp.where(places + 1 < length, jnp.roll(thresholds, -1), thresholds[0])
@@ -191,9 +192,11 @@ def node_means(rate: Array, word: Array, length: Array, mu1: Array, mu2: Array, 
     given = (letter, inside, nxt, jnp.swapaxes(tail[:, 1:], 0, 1))
     (end, total), last = lax.scan(collect, (start, jnp.zeros_like(start)), given)
     around = end.reshape(boundary, columns) - jnp.eye(boundary, columns, dtype=dtype)
-    rows = jnp.argsort(1 - letter)  # the 1s first
+    ones_before = before[:-1]
+    rows = jnp.where(letter > 0, ones_before, k + jnp.arange(size).astype(dtype) - ones_before).astype(jnp.int32)
     match = last - jnp.concatenate([jnp.zeros((size, boundary), dtype), jnp.swapaxes(continued, 0, 1)], axis=1)
-    match = jnp.where(active[:, None], match[rows], jnp.eye(size, columns, boundary, dtype=dtype))
+    match = jnp.zeros_like(match).at[rows].set(match)  # the 1s first
+    match = jnp.where(active[:, None], match, jnp.eye(size, columns, boundary, dtype=dtype))
     whole = jnp.sum(total, axis=(0, 1)) + jnp.concatenate([jnp.zeros((boundary,), dtype), mass])
     system = jnp.concatenate([(whole / b)[None], around[1:], match])
     u = jnp.linalg.solve(system, jnp.eye(1, columns, dtype=dtype)[0])

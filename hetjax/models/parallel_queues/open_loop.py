@@ -138,7 +138,7 @@ def stern_brocot(cost: Callable[[Array, Array], Array], max_length: int) -> tupl
     """
     def mediant(a: Array, b: Array) -> tuple[Array, Array]:
         c = a + b
-        known = c[1] <= max_length
+        known = (c[1] <= max_length) & (c[0] < c[1])
         value = cost(jnp.where(known, c[0], 1), jnp.where(known, c[1], 2))
         return c, jnp.where(known, value, jnp.inf)
 
@@ -159,9 +159,9 @@ def stern_brocot(cost: Callable[[Array, Array], Array], max_length: int) -> tupl
         value = jnp.where(go_left, value_left, jnp.where(go_right, value_right, state.cost))
         return _Fractions(bounds, value)
 
-    start = jnp.asarray([[0, 1], [1, 2], [1, 1]], jnp.int32)
-    first = cost(start[1, 0], start[1, 1])
-    end = lax.while_loop(going, step, _Fractions(start, first))
+    start = jnp.asarray([[0, 1], [1, 1], [2, 1]], jnp.int32)  # the first step goes left, to (0, 1/2, 1)
+    like = jax.eval_shape(cost, start[1, 0], start[1, 1])
+    end = lax.while_loop(going, step, _Fractions(start, jnp.asarray([jnp.inf, 0]).astype(like.dtype)))
     mid, value = end.bounds[1], jnp.sum(end.cost)
     return mid[0], mid[1], jnp.where(mid[1] <= max_length, value, jnp.inf)
 
