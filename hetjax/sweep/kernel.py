@@ -7,6 +7,7 @@ block or the device it was computed in. Blocks are padded with their last points
 """
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from hetjax.sweep.problem import Problem, Signature, gradient_name
 
 MAX_POINTS = 1 << 27  # of a block or a batch: a chunk of float64 is 1 GB then, and compressors end at 2 GB
 Results = dict[str, jax.Array]
+_started_in: list[int] = []  # the process in which the devices were first used
 
 
 def default_inner_batch(problem: Problem, platform: str) -> int:
@@ -50,7 +52,11 @@ def require_precision(dtype: str) -> None:
 
 def choose_devices(count: int | None = None) -> list[jax.Device]:
     """The first ``count`` devices of this host (all by default)."""
+    if _started_in and _started_in != [os.getpid()]:
+        raise SweepError("this process was forked from one that had started JAX, and would hang; start workers with"
+                         " multiprocessing.get_context('spawn')")
     devices = jax.local_devices()
+    _started_in[:] = [os.getpid()]
     if count is None:
         return devices
     if not isinstance(count, int) or not 1 <= count <= len(devices):
@@ -105,7 +111,7 @@ class Kernel:
         signature = self.problem.signature(corner)
         if signature not in self._compiled:
             self._compiled[signature] = self._build(signature)
-        return self._compiled[signature](np.asarray(corner, np.int32), self._axes, self._shapes)
+        return self._compiled[signature](np.asarray(corner, np.int32), np.int32(self.rounds), self._axes, self._shapes)
 
     def fetch(self, block: Sequence[int], results: Results) -> dict[str, np.ndarray]:
         """The finished arrays of a block in its box shape (edge blocks are cut to the grid)."""
@@ -126,17 +132,26 @@ class Kernel:
                 index.append(jnp.minimum(corner[d] + within, sizes[d] - 1))
             return index[::-1]
 
-        def device_part(corner: jax.Array, axes: dict[str, jax.Array], shapes: dict[str, jax.Array]) -> Results:
+        def device_part(corner: jax.Array, rounds: jax.Array, axes: dict[str, jax.Array],
+                        shapes: dict[str, jax.Array]) -> Results:
             first = jax.lax.axis_index("points") * (self.rounds * batch)
 
-            def one_point(number: jax.Array) -> Results:
-                return evaluate(locate(jnp.minimum(number, self.block_points - 1), corner), axes, shapes)
-
             def one_batch(start: jax.Array) -> Results:
-                return jax.vmap(one_point)(start + jnp.arange(batch, dtype=jnp.int32))
+                number = jnp.minimum(start + jnp.arange(batch, dtype=jnp.int32), self.block_points - 1)
+                # without the barrier a parameter that is constant in the block would be computed with as a scalar,
+                # and that may round differently
+                index = jax.lax.optimization_barrier(locate(number, corner))
+                return jax.vmap(lambda at: evaluate(at, axes, shapes))(index)
 
-            starts = first + batch * jnp.arange(self.rounds, dtype=jnp.int32)
-            return jax.tree.map(lambda a: a.reshape(-1), jax.lax.map(one_batch, starts))
+            def step(i: jax.Array, out: Results) -> Results:
+                found = one_batch(first + i * batch)
+                check_results(self.problem, found)
+                return {name: jax.lax.dynamic_update_slice(out[name], found[name], (i * batch,)) for name in out}
+
+            empty = {name: jnp.zeros(self.rounds * batch, self.problem.spec.dtype) for name in self.problem.arrays}
+            empty["status"] = jnp.zeros(self.rounds * batch, jnp.uint8)
+            # the number of rounds is traced: the compiler would dissolve a loop of one, and round differently
+            return jax.lax.fori_loop(0, rounds, step, empty)
 
         mesh = Mesh(np.array(self.devices), ("points",))
         whole = jax.shard_map(device_part, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec("points"),
@@ -239,7 +254,7 @@ def _with_status(found: Results, slopes: Results, status: jax.Array, inside: jax
     return results | {"status": status}
 
 
-def check_results(problem: Problem, arrays: Mapping[str, np.ndarray]) -> None:
+def check_results(problem: Problem, arrays: Mapping[str, Any]) -> None:
     """Raises SweepError if a model returned other names or types than it declares."""
     for name in problem.arrays:
         if name not in arrays or arrays[name].dtype != np.dtype(problem.spec.dtype):

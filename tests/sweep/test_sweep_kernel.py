@@ -6,27 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from in_blocks import compute
 from toy_models import TOY
 
 import hetjax
 from hetjax import Status, Sweep
-from hetjax.sweep.kernel import Kernel, choose_devices
-from hetjax.sweep.plan import all_blocks, block_shape_for, lay_out
+from hetjax.sweep.kernel import choose_devices
+from hetjax.sweep.plan import block_shape_for, lay_out
 
 AXES = {"m": [1, 3], "x": {"linspace": [0.5, 10.5, 21]}, "y": {"linspace": [-5.5, 5.0, 22]}, "K": [0, 1, math.inf]}
-
-
-def compute(sweep, block_points, inner_batch=64):
-    """All arrays of a sweep, computed in blocks of the given size."""
-    problem = sweep.problem
-    shape = block_shape_for(problem, block_points)
-    kernel = Kernel(problem, shape, inner_batch, choose_devices())
-    arrays = {name: np.zeros(problem.spec.shape, np.uint8 if name == "status" else problem.spec.dtype)
-              for name in (*problem.arrays, "status")}
-    for block in all_blocks(problem, shape):
-        for name, values in kernel.fetch(block, kernel.dispatch(block)).items():
-            arrays[name][tuple(slice(i * b, i * b + b) for i, b in zip(block, shape, strict=True))] = values
-    return arrays, kernel
 
 
 def one_by_one(sweep):
