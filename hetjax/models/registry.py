@@ -140,6 +140,9 @@ def _find(items: Sequence[Any], name: str, what: str) -> Any:
 _BUILTIN: dict[str, str] = {  # name -> module:attribute, imported when asked for
     "overflow": "hetjax.models.overflow:MODEL",
     "overflow_general": "hetjax.models.overflow:GENERAL_MODEL",
+    "parallel_queues": "hetjax.models.parallel_queues:MODEL",
+    "parallel_queues_best": "hetjax.models.parallel_queues:BEST_MODEL",
+    "parallel_queues_word": "hetjax.models.parallel_queues:WORD_MODEL",
     "stalling": "hetjax.models.stalling:MODEL",
     "stalling_buffer": "hetjax.models.stalling.buffer:MODEL",
     "supermarket": "hetjax.models.supermarket:MODEL",

@@ -19,6 +19,7 @@ from hetjax.models.parallel_queues.by_phase import (
     best_word_by_phase,
 )
 from hetjax.models.parallel_queues.full_information import FullInformation, full_information, joint_process
+from hetjax.models.parallel_queues.model import BEST_MODEL, MODEL, WORD_MODEL
 from hetjax.models.parallel_queues.node import NodeMeans, node_means
 from hetjax.models.parallel_queues.open_loop import (
     OpenLoop,
@@ -32,7 +33,8 @@ from hetjax.models.parallel_queues.params import Params, status
 from hetjax.models.parallel_queues.words import densities, is_mechanical, mechanical_word, necklaces, routed
 
 __all__ = [
-    "ByPhase", "FullInformation", "GeneralWord", "NodeMeans", "OpenLoop", "Params", "Split", "best_density",
+    "BEST_MODEL", "MODEL", "WORD_MODEL", "ByPhase",
+    "FullInformation", "GeneralWord", "NodeMeans", "OpenLoop", "Params", "Split", "best_density",
     "best_general_word", "best_split", "best_split_by_gradient", "best_thresholds_of_word", "best_word",
     "best_word_by_phase", "densities", "density_means", "full_information", "full_search", "is_mechanical",
     "joint_process", "mechanical_word", "necklaces", "node_means", "node_numbers", "routed", "square_root_rule",

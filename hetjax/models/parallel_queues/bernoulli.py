@@ -31,9 +31,9 @@ from hetjax.processes.checks import require
 from hetjax.result import Solution, Status
 
 Array = jax.Array
-_FINE = {64: (28, 50), 32: (18, 26)}  # halvings of log nu and of each rate; between two nu the split is interpolated
-_ROUGH = (12, 18)  # enough to choose thresholds
-_TURNS, _FINALISTS = 3, 3
+_FINE = {64: (40, 50), 32: (30, 26)}  # halvings of log nu and of each rate; between two nu the split is interpolated
+_ROUGH = (20, 18)  # enough to choose thresholds
+_TURNS = 3
 
 
 class Split(NamedTuple):
@@ -94,53 +94,51 @@ def square_root_rule(arrival_rate: Array, mu: Array) -> Array:
     return jnp.zeros_like(mu).at[order].set(share / arrival_rate)
 
 
-def _equal_margins(params: Params, thresholds: Array, halvings: tuple[int, int]) -> tuple[Array, Array]:
-    """The split with equal marginal costs, and those at the split; thresholds (n,) fixed."""
-    rate, mu1, mu2 = params.arrival_rate, params.mu1, params.mu2
-    capacity = mu1 + mu2
-    most = jnp.minimum(capacity, rate)
+def _margins(params: Params, thresholds: Array, rates: Array) -> Array:
+    """N_i' (n,)."""
+    _, slope = jax.jvp(lambda x: _numbers(x, params.mu1, params.mu2, thresholds), (rates,), (jnp.ones_like(rates),))
+    return slope
 
-    def margin(at: Array) -> Array:
-        _, slope = jax.jvp(lambda x: _numbers(x, mu1, mu2, thresholds), (at,), (jnp.ones_like(at),))
-        return slope
+
+def _equal_margins(params: Params, thresholds: Array, halvings: tuple[Array, Array]) -> Array:
+    """The split with equal marginal costs for fixed thresholds (n,)."""
+    rate, mu1 = params.arrival_rate, params.mu1
+    most = jnp.minimum(params.capacities, rate)
 
     def rates_at(nu: Array) -> Array:
         def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = ends
             middle = (low + high) / 2
-            below = margin(middle) < nu
+            below = _margins(params, thresholds, middle) < nu
             return jnp.where(below, middle, low), jnp.where(below, high, middle)
 
         low, high = lax.fori_loop(0, halvings[1], halve, (jnp.zeros_like(mu1), most))
         return jnp.where(1 / mu1 >= nu, jnp.zeros_like(low), (low + high) / 2)
 
-    share = capacity * (rate / jnp.sum(capacity))  # some stable split: its largest margin is enough
-    top = jnp.log(jnp.maximum(jnp.max(margin(share)), 1 / jnp.min(mu1))) + 1e-3
-    bottom = -jnp.log(jnp.max(mu1))
-
-    def narrow(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = ends
+    def narrow(_: int, ends: tuple[Array, ...]) -> tuple[Array, ...]:
+        low, high, below, above = ends
         middle = (low + high) / 2
-        little = jnp.sum(rates_at(jnp.exp(middle))) < rate
-        return jnp.where(little, middle, low), jnp.where(little, high, middle)
+        rates = rates_at(jnp.exp(middle))
+        little = jnp.sum(rates) < rate
+        return (jnp.where(little, middle, low), jnp.where(little, high, middle), jnp.where(little, rates, below),
+                jnp.where(little, above, rates))
 
-    low, high = lax.fori_loop(0, halvings[0], narrow, (bottom, top))
-    below, above = rates_at(jnp.exp(low)), rates_at(jnp.exp(high))
-    gap = jnp.sum(above) - jnp.sum(below)  # a node may take any share in between where margins are level
+    bottom = -jnp.log(jnp.max(mu1))  # nobody is served at less
+    *_, below, above = lax.fori_loop(0, halvings[0], narrow, (bottom, bottom + 32, jnp.zeros_like(mu1), most))
+    gap = jnp.sum(above) - jnp.sum(below)
     weight = jnp.where(gap > 0, (rate - jnp.sum(below)) / jnp.where(gap > 0, gap, jnp.ones_like(gap)), 0)
     rates = below + weight * (above - below)
-    rates = rates * (rate / jnp.sum(rates))
     rates = jnp.where(rates > 64 * float(jnp.finfo(rates.dtype).eps) * rate, rates, jnp.zeros_like(rates))
-    return rates / rate, margin(rates)
+    return rates / jnp.sum(rates)
 
 
 def best_split(params: Params, thresholds: Any = None) -> Split:
     """The split that minimises the mean number, for given ``thresholds`` (n,) or with the best ones.
 
-    Exact by equal marginal costs; single servers only: the square-root rule decides. Without thresholds the split
-    and the best thresholds for it take turns, from the split in proportion to capacity, the square-root rule and, for
-    two nodes, 9 equally spaced splits; the best end is taken. One point (vmap for many); not differentiable. About 10 ms
-    a point, 3 ms for given thresholds.
+    Exact by equal marginal costs (for single servers: :func:`square_root_rule`). Without thresholds the split
+    and the best thresholds for it take turns, from the split in proportion to capacity, the square-root rule and,
+    for two nodes, 9 equally spaced splits; the best end is taken. One point (vmap for many); not differentiable. About
+    30 ms a point, 4 ms for given thresholds.
 
     >>> from hetjax import parallel_queues as pq
     >>> found = pq.best_split(pq.Params(2.0, [2.0, 1.0], [0.5, 0.2]))
@@ -150,43 +148,40 @@ def best_split(params: Params, thresholds: Any = None) -> Split:
     params = jax.tree.map(lax.stop_gradient, params)
     code = status(params)
     params = harmless(params, code)
-    rate, mu1, mu2, n = params.arrival_rate, params.mu1, params.mu2, params.nodes
+    rate, mu1, n = params.arrival_rate, params.mu1, params.nodes
     bits = jnp.finfo(mu1.dtype).bits
-
-    def balanced(pairs: Array, halvings: tuple[int, int]) -> tuple[tuple[Array, Array], Array]:
-        found = jax.vmap(lambda t: _equal_margins(params, t, halvings))(pairs)
-        return found, jnp.sum(jax.vmap(lambda s, t: node_numbers(params, s, t))(found[0], pairs), axis=1)
-
     if thresholds is None:
         capacity = params.capacities
-        starts = jnp.stack([capacity / jnp.sum(capacity), square_root_rule(rate, capacity)])
+        splits = jnp.stack([capacity / jnp.sum(capacity), square_root_rule(rate, capacity)])
         if n == 2:
             p = jnp.linspace(0, 1, 9, dtype=mu1.dtype)
-            starts = jnp.concatenate([starts, jnp.stack([p, 1 - p], axis=1)])
-        follow = jax.vmap(lambda s: _best_thresholds(params, s))
-        pairs = follow(starts)
-
-        def turn(_: int, pairs: Array) -> Array:
-            return follow(jax.vmap(lambda t: _equal_margins(params, t, _ROUGH)[0])(pairs))
-
-        pairs = lax.fori_loop(0, _TURNS, turn, pairs)
-        _, values = balanced(pairs, _ROUGH)
-        pairs = pairs[jnp.argsort(values)[:_FINALISTS]]
+            splits = jnp.concatenate([splits, jnp.stack([p, 1 - p], axis=1)])
+        turns = _TURNS
     else:
         given = _given(thresholds, params)
         bad = jnp.any(~(given >= 1))
         code = jnp.where(bad, int(Status.OUT_OF_DOMAIN), code).astype(jnp.uint8)
-        pairs = jnp.where(bad, jnp.ones_like(given), given)[None]
-    (splits, margins), values = balanced(pairs, _FINE[bits])
+        splits, turns = jnp.where(bad, jnp.ones_like(given), given)[None], 1  # in the place of pairs
+
+    def turn(count: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        splits, pairs = state
+        pairs = jax.vmap(lambda s: _best_thresholds(params, s))(splits) if thresholds is None else pairs
+        halvings = tuple(jnp.where(count == turns - 1, a, b) for a, b in zip(_FINE[bits], _ROUGH, strict=True))
+        return jax.vmap(lambda t: _equal_margins(params, t, (halvings[0], halvings[1])))(pairs), pairs
+
+    splits, pairs = lax.fori_loop(0, turns, turn, (splits, splits))
+    values = jnp.sum(jax.vmap(lambda s, t: node_numbers(params, s, t))(splits, pairs), axis=1)
     best = jnp.argmin(values)
-    split, margin = splits[best], margins[best]
+    split = splits[best]
+    margin = _margins(params, pairs[best], rate * split)
     used = split * rate > 1e-6 * jnp.max(mu1)
     nu = jnp.sum(jnp.where(used, margin * split, jnp.zeros_like(margin))) / jnp.sum(jnp.where(used, split, 0))
     spread = jnp.max(jnp.where(used, jnp.abs(margin / nu - 1), jnp.zeros_like(margin)))
     rough = (spread > (1e-6 if bits == 64 else 1e-2)) & (code == int(Status.OK))
     code = jnp.where(rough, int(Status.NOT_CONVERGED), code).astype(jnp.uint8)
     known = (code == int(Status.OK)) | rough
-    return Split(*(jnp.where(known, x, jnp.nan) for x in (split, pairs[best], values[best], nu)), code)
+    shown = [jnp.where(known, x, jnp.nan) for x in (split, pairs[best], values[best], nu)]
+    return Split(shown[0], shown[1], shown[2], shown[3], code)
 
 
 def _best_thresholds(params: Params, split: Array) -> Array:

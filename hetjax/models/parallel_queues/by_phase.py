@@ -17,6 +17,9 @@ from hetjax.result import Status
 Array = jax.Array
 
 
+_Search = tuple[Array, Array, Array, Array, Array]
+
+
 class ByPhase(NamedTuple):
     """``ones`` of ``length`` letters (the mechanical word), ``thresholds`` (2, size) by node and position of the next
     customer (1 after ``length``), ``mean_number`` and that under the best constant thresholds of the same word.
@@ -61,9 +64,10 @@ def _node_by_phase(rate: Array, word: Array, length: Array, mu1: Array, mu2: Arr
     moves = jnp.concatenate([moves, jnp.zeros((count - moves.shape[0], size), dtype)])
     constant = jnp.minimum(jnp.arange(1, count + 1), max_threshold).astype(dtype)[:, None]
 
-    def search(state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def search(state: _Search) -> _Search:
         here, value, start, _, first = state
-        around = jnp.where(first, jnp.broadcast_to(constant, moves.shape), jnp.clip(here[None] + moves, 1, max_threshold))
+        stepped = jnp.clip(here[None] + moves, 1, max_threshold)
+        around = jnp.where(first, jnp.broadcast_to(constant, moves.shape), stepped)
         values = jax.vmap(cost)(around)
         best = jnp.argmin(values)
         better = first | (values[best] < value * gain)
@@ -113,16 +117,16 @@ def _of_word(params: Params, code: Array, ones: Array, length: Array, legal: Arr
     found = jnp.where(legal, found, int(Status.OUT_OF_DOMAIN))
     code = jnp.where(code == int(Status.OK), found, code).astype(jnp.uint8)
     known = (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
-    numbers = (jnp.where(known, jnp.sum(x), jnp.nan) for x in (value, constant))
-    return ByPhase(ones, length, thresholds, *numbers, code)
+    number, before = (jnp.where(known, jnp.sum(x), jnp.nan) for x in (value, constant))
+    return ByPhase(ones, length, thresholds, number, before, code)
 
 
 def best_word_by_phase(params: Params, max_length: int = 12, max_threshold: int = 8) -> ByPhase:
     """The best mechanical word together with the best thresholds by phase.
 
     A Stern-Brocot descent whose cost is that of :func:`best_thresholds_of_word`, and the same for the best word with
-    constant thresholds; the better end. Seconds a point for length 40, a tenth of that for 12. ``vmap`` takes the points
-    one by one. Words with both letters only.
+    constant thresholds; the better end. Seconds a point for length 40, a tenth of that for 12. ``vmap`` takes the
+    points one by one. Words with both letters only.
 
     >>> from hetjax import parallel_queues as pq
     >>> found = pq.best_word_by_phase(pq.Params(1.4, [1.0, 1.0], [0.4, 0.4]), max_length=3, max_threshold=3)
@@ -198,6 +202,6 @@ def best_general_word(params: Params, max_length: int = 8, max_threshold: int = 
                       jnp.where(edge, int(Status.NOT_CONVERGED), int(Status.OK)))
     code = jnp.where(code == int(Status.OK), found, code).astype(jnp.uint8)
     good = (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
-    return GeneralWord(words[best], lengths[best], thresholds[best],
-                       *(jnp.where(good, x, jnp.nan) for x in (values[best], mechanical)), code)
+    value, even_value = (jnp.where(good, x, jnp.nan) for x in (values[best], mechanical))
+    return GeneralWord(words[best], lengths[best], thresholds[best], value, even_value, code)
 

@@ -36,8 +36,8 @@ State = tuple[Array, ...]
 
 class FullInformation(NamedTuple):
     """``mean_number`` (the middle of ``lower`` and ``upper``); ``route`` (X, 2, X, 2) bool: the customer who finds
-    (x1, s1, x2, s2) goes to node 1; ``sweeps``; ``status``: not_converged where the bounds are further apart than asked.
-    """
+    (x1, s1, x2, s2) goes to node 1; ``sweeps``; ``status``: not_converged where the bounds are further apart
+    than asked."""
 
     mean_number: Array
     lower: Array

@@ -58,7 +58,7 @@ def _complex(x: Array) -> Array:
 def roots(ones: Array, length: Array, ratio: Array, size: int) -> Array:
     """y_m = log z_m, (size,) complex, of the module's equation for m < ``ones``; ``ratio`` = mu/lambda > ones/length.
 
-    ``ones``, ``length``: real scalars with whole values. Entries m >= ones are those of m = ones - 1. Differentiable once.
+    ``ones``, ``length``: real scalars with whole values. Entries m >= ones repeat m = ones - 1. Differentiable once.
 
     >>> import jax.numpy as jnp
     >>> y = roots(jnp.asarray(1.0), jnp.asarray(2.0), jnp.asarray(1.0), 1)  # E2/M/1 at load 1/2
@@ -178,8 +178,8 @@ def node_means(rate: Array, word: Array, length: Array, mu1: Array, mu2: Array, 
             return new, new
 
         first = (jnp.where(single, top, none), jnp.where(single, none, top))
-        _, new = lax.scan(down, first, (u0, u1, p[:, 0], leave[0], leave[1], exists), reverse=True)
-        new = jnp.stack(new)
+        _, rows = lax.scan(down, first, (u0, u1, p[:, 0], leave[0], leave[1], exists), reverse=True)
+        new = jnp.stack(rows)
         return jnp.where(at, new, v), (v[0, T] + v[1, T], jnp.where(at, v, jnp.zeros_like(v)))
 
     nxt = jnp.where(places + 1 < length, jnp.roll(thresholds, -1), thresholds[0])

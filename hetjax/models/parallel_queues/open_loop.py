@@ -65,7 +65,8 @@ def word_means(params: Params, word: Any, thresholds: Any, max_threshold: int | 
     require(given.shape in ((2,), (2, letter.size)), "thresholds", f"array of shape {given.shape}",
             f"(2,) by node or (2, {letter.size}) by node and letter")
     if max_threshold is None:
-        require(not isinstance(given, jax.core.Tracer), "max_threshold", None, "a whole number where thresholds are traced")
+        require(not isinstance(given, jax.core.Tracer), "max_threshold", None,
+                "a whole number where thresholds are traced")
         max_threshold = int(jnp.ceil(jnp.max(given)))
     if not isinstance(given, jax.core.Tracer):
         require(bool(jnp.all(given >= 1) & jnp.all(given <= max_threshold)), "thresholds", given.tolist(),
@@ -288,7 +289,8 @@ def best_density(params: Params, thresholds: Any, max_length: int = 40, max_thre
     given = jnp.asarray(thresholds).astype(params.mu1.dtype)
     require(given.shape == (2,), "thresholds", f"array of shape {given.shape}", "(2,), one for each node")
     if max_threshold is None:
-        require(not isinstance(given, jax.core.Tracer), "max_threshold", None, "a whole number where thresholds are traced")
+        require(not isinstance(given, jax.core.Tracer), "max_threshold", None,
+                "a whole number where thresholds are traced")
         max_threshold = int(jnp.ceil(jnp.max(given)))
     bound = max_threshold
     params, code = prepared(params)

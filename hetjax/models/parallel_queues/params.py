@@ -8,7 +8,6 @@ slow one starts when as many customers wait as the node's threshold says, a newc
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -77,7 +76,8 @@ def _check(rate: float, mu1: np.ndarray, mu2: np.ndarray) -> None:
     for i, (fast, slow) in enumerate(zip(mu1.tolist(), mu2.tolist(), strict=True)):
         require(0 < fast < np.inf, f"mu1[{i}]", fast, "positive and finite")
         require(slow >= 0, f"mu2[{i}]", slow, "positive, or 0 for a node with a single server")
-        require(slow <= fast, f"mu2[{i}]", slow, f"at most mu1[{i}] = {fast:g}: the fast server comes first; swap the two")
+        require(slow <= fast, f"mu2[{i}]", slow,
+                f"at most mu1[{i}] = {fast:g}: the fast server comes first; swap the two")
     capacity = mu1 + mu2
     require(rate < capacity.sum(), "arrival_rate", rate,
             f"below {capacity.sum():g}, the service rate of all nodes together: no split is stable. A share p_i of the"

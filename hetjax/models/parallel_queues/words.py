@@ -71,7 +71,8 @@ def densities(max_length: int) -> list[Fraction]:
 
 
 def necklaces(length: int) -> list[tuple[int, ...]]:
-    """The words of ``length`` letters up to rotation, without powers of shorter ones; the least rotation stands for all.
+    """The words of ``length`` letters up to rotation, without powers of shorter ones; the least rotation stands for
+    all.
 
     >>> necklaces(4)
     [(0, 0, 0, 1), (0, 0, 1, 1), (0, 1, 1, 1)]
@@ -96,7 +97,7 @@ def is_mechanical(word: Any) -> bool:
 
 
 def routed(arrivals: MAP, word: Any) -> MAP:
-    """The stream of those customers of ``arrivals`` that the 1s of ``word`` choose: a MAP with (position, phase) states.
+    """The stream of those customers of ``arrivals`` that the 1s of ``word`` choose, a MAP.
 
     State i p + f: position i of the next customer in the word, phase f of the p phases of ``arrivals``. Take
     1 - ``word`` for the other node. For :class:`hetjax.threshold_queue.Params`, whatever the arrival process.
