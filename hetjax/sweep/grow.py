@@ -93,8 +93,9 @@ def matches(old: str | os.PathLike[str], stored: dict[str, Any], problem: Proble
         after = _rows({name: problem.spec.axis(name).values for name in dim.axes}, dim.axes)
         if missing := set(before) - set(after):
             lost = next(row for row in before if row in missing)
-            words = ", ".join(f"{name} = {value:g}" for name, value in zip(dim.axes, lost, strict=True))
-            raise SpecError(f"{old} cannot be extended: its value {words} is not in the new sweep; keep all old values")
+            words = ", ".join(f"{name} = {value!r}" for name, value in zip(dim.axes, lost, strict=True))
+            raise SpecError(f"{old} cannot be extended: its value {words} is not in the new sweep; keep all old values"
+                            " to the last bit (hetjax refine inserts midpoints)")
         known = {row: i for i, row in enumerate(before)}
         places.append(np.array([known.get(row, -1) for row in after]))
     return places

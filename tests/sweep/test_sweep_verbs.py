@@ -194,7 +194,7 @@ def test_a_stopped_extension_goes_on(store, tmp_path, computed_points):
 
 @pytest.mark.parametrize(("changes", "part"), [
     ({"metrics": ["total"]}, "metrics: "), ({"const": {"m": 2, "scale": 2.0}}, "const.scale: 1.0 -> 2.0"),
-    ({"y": Y[:-1]}, r"its value y = 5 is not in the new sweep"), ({"x": X}, "no point that"),
+    ({"y": Y[:-1]}, r"its value y = 5\.0 is not in the new sweep"), ({"x": X}, "no point that"),
     ({"dtype": "float32"}, "dtype: 'float64' -> 'float32'")])
 def test_what_extend_refuses(finished, tmp_path, changes, part):
     with pytest.raises(SpecError, match=part) as caught:
