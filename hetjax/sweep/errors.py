@@ -44,4 +44,4 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(name), choices, n=1)
     if close:
         return f"; did you mean {close[0]!r}?"
-    return f"; known: {', '.join(choices)}" if choices else ""
+    return f"; known: {', '.join(c if c.isprintable() else show(c) for c in choices)}" if choices else ""

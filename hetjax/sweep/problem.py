@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -126,7 +127,8 @@ def _readable(value: Any) -> str:
         shown = ", ".join(_readable(v) for v in value[:4])
         return f"[{shown}, ... {len(value)} values]" if len(value) > 4 else f"[{shown}]"
     if isinstance(value, str) and value.lstrip("-").startswith(("0x", "inf")):
-        return repr(float.fromhex(value))
+        with suppress(ValueError, OverflowError):  # a damaged store
+            return repr(float.fromhex(value))
     return show(value)
 
 
