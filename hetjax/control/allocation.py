@@ -69,7 +69,7 @@ class Allocation(NamedTuple):
 
 
 def optimal_allocation(D0: Any, D1: Any, mu1: Any, mu2: Any, holding_cost: Any = 1.0, usage_costs: Any = 0.0,
-                       discount_rate: Any = None, levels: int | None = None, max_iterations: int = 50) -> Allocation:
+                       discount_rate: Any = None, levels: int | None = None, max_iterations: int = 200) -> Allocation:
     """The policy of least cost for one fast and c - 1 slow servers with MAP arrivals and an infinite buffer.
 
     Args:

@@ -39,6 +39,7 @@ from hetjax.ctmc.batching import points_last
 from hetjax.ctmc.blocks import LARGE, block_times
 
 Array = jax.Array
+_UNROLLED = 8  # states; a single point with more is solved in loops, which compile faster
 _ROUNDING = 64  # a decision is changed, and the tail found wanting, beyond so many units of rounding of the values
 
 
@@ -95,7 +96,7 @@ def allowed(levels: int, sets: int) -> np.ndarray:
 
 
 def _solve(rates: Array, exits: Array, right: Array) -> Array:
-    form = panels.solve if rates.ndim == 2 and rates.shape[0] > LARGE else elimination.solve
+    form = panels.solve if rates.ndim == 2 and rates.shape[0] > _UNROLLED else elimination.solve
     return form(rates, exits, right)[0]
 
 
@@ -315,13 +316,15 @@ def _above(problem: Problem, highest: Array, values: Values, discounted: bool) -
 
 
 def start(problem: Problem, levels: int, rate: Array) -> Array:
-    """Thresholds of the heavy-traffic diffusion for Poisson arrivals, server by server, as a policy."""
+    """Thresholds of the heavy-traffic diffusion for Poisson arrivals, server by server, as a policy; later by as many
+    customers as make one customer more, about w n/(mu - lambda), cost what the server does (u_j/mu_j)."""
     mu = problem.mu
     slow = mu.shape[0] - 1
     busy = busy_sets(slow)
     p, points = problem.D0.shape[0], problem.D0.shape[2:]
     n = jnp.arange(levels + 1).reshape(-1, *[1] * len(points))
     faster = jnp.cumsum(mu, axis=0)
+    spare = jnp.maximum(faster[-1] - rate, 0)
     rows: list[Array] = [jnp.zeros(())] * len(busy)
     for B in reversed(range(len(busy))):
         stay = jnp.full((levels + 1, *points), B, jnp.int8)
@@ -332,6 +335,7 @@ def start(problem: Problem, levels: int, rate: Array) -> Array:
         ratio = faster[j] / mu[j + 1]
         drift = (faster[j] - rate) / mu[j + 1]
         threshold = jnp.maximum((drift + jnp.sqrt(drift * drift + 5.757 * ratio)) / 2 - 1, 1)
+        threshold = threshold + problem.usage[j + 1] * spare / (mu[j + 1] * problem.holding)
         waiting = n - int(busy[B].sum()) - 1
         rows[B] = jnp.where((waiting >= 1) & (waiting.astype(drift.dtype) >= threshold[None]), rows[B | 1 << j], stay)
     policy = jnp.stack(rows, axis=1)
