@@ -163,7 +163,8 @@ class Plan:
         if self.wanted_fraction < 1:
             lines.append(f"where         keeps about {self.wanted_fraction:.0%} of the points")
         if self.wanted_fraction < 0.25:
-            lines.append("advice        most of the box is left out: a [design] table, smaller axes, or several sweeps waste less")
+            lines.append("advice        most of the box is left out: a [design] table, smaller axes, or several sweeps"
+                         " waste less")
         if self.speeds:
             best = max(self.speeds, key=lambda b: self.speeds[b])
             lines.append("inner batch   " + ", ".join(f"{b}: {v:,.0f}/s" for b, v in self.speeds.items()))
