@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     problem = with_stored_points(sweep.problem, options.out) if options.resume else sweep.problem
     code = _computed(options, options.out, lambda: run_sweep(problem, options.out, _run_options(
         options, resume=options.resume, overwrite=options.overwrite, inner_batch=options.inner_batch,
-        verify="full" if options.full else "fast", shard=options.shard,
+        verify="full" if options.full else "fast", shard=options.shard, executor=options.executor,
         block_points=options.block_points, spec_text=sweep.text)))
     if sweep.spec.plot and not options.no_plot and options.shard is None:
         from hetjax.plot import plot_all

@@ -48,6 +48,9 @@ def make_parser() -> argparse.ArgumentParser:
     run.add_argument("--shard", type=_shard, metavar="I/N",
                      help="compute only part I of N (0 <= I < N), beside other parts; needs --resume auto; a last run"
                           " without it completes the store")
+    run.add_argument("--executor", metavar="dask:ADDRESS",
+                     help="have the blocks computed by the workers of a dask scheduler (dask:tcp://head:8786), or by N"
+                          " processes here (dask:local:N)")
     run.add_argument("--resume", choices=("auto", "must"),
                      help="auto: continue the store or start it; must: only continue")
     run.add_argument("--overwrite", action="store_true", help="delete an existing store first")

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from hetjax.sweep.cluster import check_executor, connected, run_tasks
 from hetjax.sweep.durable import probe_writable, write_durably
 from hetjax.sweep.errors import SpecError, SweepError, SweepInterrupted, show
 from hetjax.sweep.golden import check_golden
@@ -44,6 +45,7 @@ class RunOptions:
     batch are kept, whatever is asked for here, and committed blocks are verified: ``verify`` "fast" compares the sizes
     and stored checksums of their chunks with the log, "full" reads them all. ``shard = (i, N)``: only the blocks i,
     i + N, i + 2 N, ...; other shards may run at the same time, and a run without ``shard`` completes the store.
+    ``executor``: "dask:ADDRESS" or "dask:local:N" has the blocks computed by the workers of a dask cluster.
     """
 
     resume: Literal["auto", "must"] | None = None
@@ -58,6 +60,7 @@ class RunOptions:
     on_step: StepHook = no_hook
     verify: Literal["fast", "full"] = "fast"
     shard: tuple[int, int] | None = None
+    executor: str | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,8 @@ def _check_options(path: str | os.PathLike[str], options: RunOptions) -> None:
         raise SpecError(f"resume = {options.resume!r} is unknown; choose from None, 'auto', 'must'")
     if options.verify not in ("fast", "full"):
         raise SpecError(f"verify = {show(options.verify)} is unknown; choose from 'fast', 'full'")
+    if options.executor is not None:
+        check_executor(options.executor)
     if options.shard is not None:
         try:
             part, parts = options.shard
@@ -257,9 +262,22 @@ class _Run:
             if stopping and spot.mismatch.is_set():
                 self.stop.set()
 
-        finished = False
+        def committed(report: dict[str, Any]) -> None:
+            block = tuple(report["block"])
+            self._log(**report)
+            if spot.wants(block):
+                spot.look(block, store.read(block))
+            kinds.add(report["device_kind"])
+            done(block, report["counts"])
+
+        finished, kinds = False, set[str]()
         try:
-            run_blocks(kernel, todo, commit, done, failures, self.stop)
+            if self.options.executor is None:
+                run_blocks(kernel, todo, commit, done, failures, self.stop)
+            else:
+                with connected(self.options.executor) as client:
+                    run_tasks(client, self.path, self.run_id, todo, committed, failures, self.stop)
+                self._record(store, executor=self.options.executor, worker_device_kinds=sorted(kinds))
             finished = True
         finally:
             findings = spot.finish(wait=finished and not self.stop.is_set())

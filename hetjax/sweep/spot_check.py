@@ -98,6 +98,10 @@ class SpotCheck:
         return tuple(int(random.integers(i * b, min((i + 1) * b, s)))
                      for i, b, s in zip(block, self.block_shape, self.problem.spec.shape, strict=True))
 
+    def wants(self, block: Block) -> bool:
+        """Whether a block has points to look at."""
+        return block in self._wanted
+
     def look(self, block: Block, arrays: Mapping[str, np.ndarray]) -> None:
         """Takes the sampled points out of a finished block and leaves the rest to the thread."""
         for index in self._wanted.pop(block, []):

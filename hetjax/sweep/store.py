@@ -152,6 +152,10 @@ class SweepStore:
             chunk.unlink()
         sync_file(chunk.parent)
 
+    def read(self, block: Block) -> dict[str, np.ndarray]:
+        """The arrays of a committed block."""
+        return {name: np.asarray(array.get_block_selection(block)) for name, array in self._arrays.items()}
+
     def count(self, block: Block) -> dict[str, int]:
         """The points of a committed block by flag, read from its status chunk."""
         return count_flags(np.asarray(self._arrays["status"].get_block_selection(block)))

@@ -7,7 +7,9 @@ of each counts:
 kernel   every block computed and discarded;
 writing  the same blocks, computed beforehand (up to eight, reused in turn), committed to a store: compressed, written,
          flushed (fsync of every file and folder, status last) as in a run;
-sweep    the real run: both, overlapped, with lock, log, verification and provenance, compiled kernels included.
+sweep    the real run: both, overlapped, with lock, log, verification and provenance, compiled kernels included, golden
+         points too (compiled in the first repeat only); without points of the second route, whose chains compile in a
+         second or two each, unless ``--check`` asks for them.
 
 The sweep compiles again; "steady" is its time from the end of the first block to the end of the last, scaled to all.
 Ratios: the time of the slower half over the sweep's. The halves share the cores, so the sum of the halves over the
@@ -53,6 +55,7 @@ def main() -> None:
     parser.add_argument("--model", choices=("stalling", "trivial"), default="stalling")
     parser.add_argument("--m", type=int, default=5)
     parser.add_argument("--n", type=int, default=2)
+    parser.add_argument("--check", type=int, default=0, help="points compared with the second route in each run")
     parser.add_argument("--folder", default=None, help="where stores are written (default: the temporary folder)")
     parser.add_argument("--json")
     options = parser.parse_args()
@@ -60,7 +63,8 @@ def main() -> None:
     model = hetjax.get_model("stalling") if options.model == "stalling" else TRIVIAL
     sweep = Sweep(model, {"q": {"linspace": [0.05, 0.95, round(options.points / K / r)]},
                                "r": {"geom": [1.5, 300.0, r]}, "K": {"range": [0, K - 1]}},
-                  const={"M": 50, "m": options.m, "n": options.n}, metrics=["mean_number"])
+                  const={"M": 50, "m": options.m, "n": options.n}, metrics=["mean_number"],
+                  run={"check": options.check})
     problem, devices = sweep.problem, choose_devices()
     batch = default_inner_batch(problem, devices[0].platform)
     shape = lay_out(problem, batch, devices, options.block_points).block_shape
