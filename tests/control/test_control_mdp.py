@@ -109,7 +109,8 @@ def test_gradients_are_those_at_the_best_policy(problems):
 def test_quantecon_agrees(problems):
     markov = pytest.importorskip("quantecon.markov")
     rates, costs, feasible = (x[0] for x in problems)
-    found = control.discounted_policy_iteration(control.from_rates(rates, costs, feasible), DISCOUNT).value
+    best = control.discounted_policy_iteration(control.from_rates(rates, costs, feasible), DISCOUNT).value
+    found = jax.tree.map(np.asarray, best)
     off = rates * (1 - np.eye(STATES))
     fastest = off.sum(2).max() * 1.1
     P = off / fastest
