@@ -85,8 +85,8 @@ def optimal_allocation(D0: Any, D1: Any, mu1: Any, mu2: Any, holding_cost: Any =
       max_iterations: static, of Howard's policy iteration (3 to 5 are usual).
 
     Concrete arguments are checked (ValueError); traced ones get a status. One point; under ``vmap`` points go to the
-    last axis: .05 to .13 ms a point with 4 phases and 24 levels (tests/benchmarks/mdp.py). Cost of an evaluation
-    O(levels (2^(c-1) p)^3); compiled in some 5 s with 4 phases, in half a minute beyond 12. Differentiable: derivatives
+    last axis: .05 to .14 ms a point with 4 phases and 24 levels (tests/benchmarks/mdp.py). Cost of an evaluation
+    O(levels (2^(c-1) p)^3); compiled in 10 s with 4 phases, over half a minute beyond 12. Differentiable: derivatives
     of ``gain`` and ``values`` at the policy found, which are those of the optimum where the policy does not change (the
     envelope theorem).
 
