@@ -1,5 +1,6 @@
 """What the eliminations by levels share: blocks that may be diagonal, masks, and exact powers of two."""
 
+import functools
 from typing import Any
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from hetjax.ctmc import elimination, panels
-from hetjax.ctmc.elimination import total
+from hetjax.ctmc.elimination import reduce, total
 from hetjax.ctmc.generator import Levels
 
 LARGE = 24  # phases; beyond, points first and matrix products
@@ -56,12 +57,6 @@ def scale_down(x: jax.Array, exponent: jax.Array) -> jax.Array:
     return x * (down * up)[None]
 
 
-def scale_up_levels(vector: jax.Array, steps: jax.Array) -> jax.Array:
-    """vector[l] 2^steps[l]."""
-    up = 1 / power_of_two(-jnp.maximum(steps, 0), vector.dtype)
-    return vector * (power_of_two(jnp.minimum(steps, 0), vector.dtype) * up)[:, None]
-
-
 def step_blocks(levels: Levels) -> tuple[jax.Array, ...]:
     """What step l of the elimination reads, l = 1..L-1: down_l, local_{l-1}, up_{l-1}."""
     return levels.down[1:], levels.local[:-1], levels.up[:-1]
@@ -90,19 +85,19 @@ def exit_rates(block: jax.Array, like: jax.Array) -> jax.Array:
     return block if block.ndim < like.ndim else total([block[:, k] for k in range(block.shape[1])])
 
 
-def smallest_rate(local: jax.Array, *blocks: jax.Array) -> jax.Array:
-    """The smallest rate, without the diagonal of local."""
+def legal_rates(local: jax.Array, *blocks: jax.Array) -> jax.Array:
+    """Whether all rates are >= 0 (NaN is not), without the diagonal of local."""
     S = local.shape[0]
     diagonal = jnp.eye(S, dtype=bool).reshape(S, S, *[1] * (local.ndim - 2))
-    least = jnp.min(jnp.where(diagonal, jnp.zeros_like(local), local), axis=(0, 1))
-    for block in blocks:
-        least = jnp.minimum(least, jnp.min(block, axis=tuple(range(block.ndim - least.ndim))))
-    return least
+    square = [block >= 0 for block in blocks if block.ndim == local.ndim]
+    rows = reduce(jnp.logical_and, functools.reduce(jnp.logical_and, square, (local >= 0) | diagonal))
+    rows = functools.reduce(jnp.logical_and, [block >= 0 for block in blocks if block.ndim < local.ndim], rows)
+    return reduce(jnp.logical_and, rows)
 
 
-def missing_phases(levels: Levels, first: int) -> jax.Array | int:
-    """How many phases of the levels from ``first`` on do not exist."""
-    return 0 if levels.mask is None else jnp.sum(~levels.mask[first:], axis=(0, 1), dtype=jnp.int32)
+def missing_phases(mask: jax.Array | None) -> jax.Array | int:
+    """How many phases of the levels from 1 on do not exist."""
+    return 0 if mask is None else jnp.sum(~mask[1:], axis=(0, 1), dtype=jnp.int32)
 
 
 def block_size(levels: Levels, *_: Any) -> int:
@@ -115,11 +110,11 @@ def points_together(phases: int) -> int:
     return 128 if phases == 1 else 64 if phases <= 4 else 16
 
 
-def close(rates: jax.Array, levels: Levels) -> jax.Array:
+def close(rates: jax.Array, mask: jax.Array | None) -> jax.Array:
     """The rates of the chain watched on level 0, where phases that do not exist lead to one that does."""
-    if levels.mask is None:
+    if mask is None:
         return rates
-    real = levels.mask[0]
+    real = mask[0]
     lead = jnp.arange(rates.shape[0]).reshape(-1, *[1] * (real.ndim - 1)) == jnp.argmax(real, axis=0)[None]
     return jnp.where(real[:, None], rates, lead[None].astype(rates.dtype))
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 
 from hetjax.ctmc import cofactors
 from hetjax.ctmc.batching import points_last
-from hetjax.ctmc.blocks import points_together, prepare
+from hetjax.ctmc.blocks import LARGE, points_together, prepare
 from hetjax.ctmc.generator import Levels
-from hetjax.ctmc.levels import expectation_levels, expectation_points, from_law, where_good
-from hetjax.result import Solution
+from hetjax.ctmc.levels import expectation_levels, expectation_points, expectation_steps, from_law, where_good
+from hetjax.result import Solution, Status
 
 Block = Callable[[jax.Array, Any], tuple[jax.Array, jax.Array, jax.Array, jax.Array]]
 
@@ -68,23 +68,33 @@ def expectation_by_level(block: Block, parameters: Any, count: int) -> Solution:
         form = stored if arrays[0].ndim == leaves[0].ndim else jax.vmap(stored, in_axes=-1, out_axes=-1)
         return form(arrays)
 
-    def closed(*arrays: Any) -> tuple[jax.Array, jax.Array]:
+    phases = outline[1].shape[0]
+    closed = phases <= cofactors.PHASES
+
+    def columns(rewards: jax.Array) -> jax.Array:
+        return jnp.moveaxis(jnp.concatenate([jnp.ones_like(rewards[:1]), rewards]), 0, 1)
+
+    def points(*arrays: Any) -> tuple[jax.Array, jax.Array]:
         form = read if arrays[0].ndim == leaves[0].ndim else jax.vmap(read, in_axes=(None, -1), out_axes=-1)
 
         def step(level: jax.Array) -> tuple[jax.Array, ...]:
             up, local, _, rewards = form(level - 1, arrays)
-            return form(level, arrays)[2], local, up, rewards
+            return form(level, arrays)[2], local, up, rewards if closed else columns(rewards)
 
         _, local, _, rewards = form(jnp.int32(count - 1), arrays)
-        found = cofactors.expectation((local, rewards), jnp.arange(1, count, dtype=jnp.int32), step)
-        return where_good(*found, lambda: from_law(*all_levels(*arrays)))
+        steps = jnp.arange(1, count, dtype=jnp.int32)
+        if closed:
+            values, good = cofactors.expectation((local, rewards), steps, step)
+        else:
+            values, status = expectation_steps((local, columns(rewards)), steps, step)
+            good = status == Status.OK
+        return where_good(values, good, lambda: from_law(*all_levels(*arrays)))
 
-    phases = outline[1].shape[0]
-    batched = points_last(closed, lambda *_: points_together(phases))
+    batched = points_last(points, lambda *_: points_together(phases))
 
     @jax.custom_jvp
     def solve(*arrays: Any) -> Any:
-        if phases <= cofactors.PHASES:
+        if phases <= LARGE:
             return batched(*arrays)
         found = expectation_levels(*all_levels(*arrays))
         return found.value, found.status

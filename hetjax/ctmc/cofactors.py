@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from hetjax.ctmc.batching import fence
-from hetjax.ctmc.blocks import binary_exponent, power_of_two
+from hetjax.ctmc.blocks import binary_exponent, power_of_two, scale_down
 from hetjax.ctmc.elimination import inverse_pivot, total
 
 PHASES = 3  # at most
@@ -117,14 +117,14 @@ def _extremes(numbers: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
     return most, least
 
 
-def transfer(rates: Rows, down: Rows, up: Rows) -> tuple[Rows, list[jax.Array], jax.Array]:
-    """T = U N, the exit rates, and 1/det (0 where it is not a positive finite number)."""
+def transfer(rates: Rows, down: Rows, up: Rows) -> tuple[Rows, Rows, list[jax.Array], jax.Array]:
+    """T = U N, U adj M, the exit rates, and 1/det (0 where it is not a positive finite number)."""
     exits = fence([total([x for x in row if x is not None]) for row in down])
     adj = fence(adjugate(rates, exits))
     determinant = total([a * e for a, e in zip(adj[0], exits, strict=True)])
     inverse = fence(inverse_pivot(determinant))
     steps = product(up, adj)
-    return fence([[x * inverse for x in row] for row in steps]), exits, inverse
+    return fence([[x * inverse for x in row] for row in steps]), steps, exits, inverse
 
 
 def expectation(top: tuple[jax.Array, jax.Array], steps: Any, read: Read) -> tuple[jax.Array, jax.Array]:
@@ -144,7 +144,7 @@ def expectation(top: tuple[jax.Array, jax.Array], steps: Any, read: Read) -> tup
     def step(carry: _Carry, x: Any) -> tuple[_Carry, None]:
         down, local, up, rewards = read(x)
         D, A, U = entries(down, points), entries(local, points, diagonal=False), entries(up, points)
-        T, exits, inverse = transfer(carry.rates, D, U)
+        T, _, exits, inverse = transfer(carry.rates, D, U)
         raw = fence(product(T, carry.collected, columns(rewards, power_of_two(-carry.exponent, dtype))))
         most, faint = _extremes([row[0] for row in raw])
         shift = jnp.maximum(binary_exponent(most), 0)
@@ -166,3 +166,54 @@ def expectation(top: tuple[jax.Array, jax.Array], steps: Any, read: Read) -> tup
     good = (last.signs >= 0) & in_range(multiplied, dtype, S) & ~last.stuck & (faint / most >= smallest)
     good = good & (sums[0] / most >= smallest)
     return values, good & jnp.all(jnp.isfinite(values), axis=0)
+
+
+def law(local: jax.Array, steps: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The law (L, S, ...) 2^exponent (L, ...), not normalised, and at which points it is right.
+
+    ``local`` (S, S, ...) is that of the last level, ``steps`` the down_l, local_{l-1}, up_{l-1} of l = 1..L-1. Right
+    means that no positive number was lost on the way: besides what :func:`expectation` asks, every positive T and every
+    positive probability, over the largest of its level, is so large that their product is a normal number.
+    """
+    S, points, dtype = local.shape[0], local.ndim - 2, local.dtype
+    zero = jnp.zeros(local.shape[2:], dtype)
+
+    def descend(carry: Any, blocks: Any) -> tuple[Any, Any]:
+        rates, sign, multiplied, moved, stuck = carry
+        down, local, up = blocks
+        D, A, U = entries(down, points), entries(local, points, diagonal=False), entries(up, points)
+        T, undivided, exits, inverse = transfer(rates, D, U)
+        for row, whole in zip(T, undivided, strict=True):
+            moved = least(row, moved)
+            for x, y in zip(row, whole, strict=True):
+                stuck = stuck | ((x == 0) & (y > 0))
+        numbers = [x for row in [*rates, *U] for x in row] + exits if S > 1 else []
+        carry = (product(T, D, A, diagonal=False), signs([D, A, U], sign), least(numbers, multiplied), moved,
+                 stuck | (inverse == 0))
+        return carry, jnp.stack([jnp.stack(row) for row in T])
+
+    top = entries(local, points, diagonal=False)
+    start = (top, signs([top], _bits(zero)), _unsigned(zero), _unsigned(zero), zero != 0)
+    (rates, sign, multiplied, moved, stuck), transfers = lax.scan(descend, start, steps, reverse=True)
+    ends = jnp.stack(adjugate(rates, [zero] * S)[0])
+    multiplied = least([x for row in rates for x in row], multiplied)
+
+    def scaled(law: jax.Array, shift: jax.Array) -> jax.Array:
+        return fence(scale_down(law, shift))
+
+    def climb(carry: Any, T: jax.Array) -> tuple[Any, Any]:
+        below, exponent, faint = carry
+        here = fence([total([below[i] * T[i, j] for i in range(S)]) for j in range(S)])
+        shift = binary_exponent(_extremes(here)[0])
+        here = scaled(jnp.stack(here), shift)
+        return (here, exponent + shift, least(list(here), faint)), (here, exponent + shift)
+
+    shift = binary_exponent(_extremes(list(ends))[0])
+    first = scaled(ends, shift)
+    none = jnp.zeros_like(shift)
+    positive = _extremes(list(first))[1] > 0
+    (_, _, faint), (law, exponent) = lax.scan(climb, (first, none, least(list(first), _unsigned(zero))), transfers)
+    good = (sign >= 0) & in_range(multiplied, dtype, S) & ~stuck & positive
+    good = good & in_range(moved, dtype, 2) & in_range(faint, dtype, 2)
+    law, exponent = jnp.concatenate([first[None], law]), jnp.concatenate([none[None], exponent])
+    return law, exponent, good & jnp.all(jnp.isfinite(law), axis=(0, 1))

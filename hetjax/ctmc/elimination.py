@@ -14,15 +14,18 @@ gets one fused rank-4 update. A pivot 0 marks a state that never leaves the stat
 replaced by zeros, and :func:`apply_left` starts the stationary mass there.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from hetjax.ctmc.batching import fence
 
 PIVOTS = 4  # states eliminated between two updates of the rest of the matrix
+UNROLLED = 32  # states; beyond, compiling takes longer
 
 
 class _Block(NamedTuple):
@@ -50,10 +53,20 @@ def total(terms: Sequence[Any]) -> Any:
     return result
 
 
+def reduce(operation: Any, x: jax.Array, axis: int = 0) -> jax.Array:
+    """``jnp.add``, ``jnp.maximum`` or ``jnp.minimum`` over one axis of states, vectorised over the points.
+
+    XLA's own reduction on CPU takes the points one by one.
+    """
+    if x.ndim == 1 or x.shape[axis] > UNROLLED:
+        return operation.reduce(x, axis=axis).astype(x.dtype)
+    return functools.reduce(operation, [lax.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis])])
+
+
 def _eliminate(rates: jax.Array, exits: jax.Array | None, right: jax.Array | None) -> list[_Block]:
     """Eliminates all states; the blocks come in the order of elimination (last states first)."""
     n = rates.shape[0]
-    guard = fence if n > PIVOTS else _same  # keeps XLA from computing shared terms repeatedly
+    guard = fence if n > 2 else _same  # keeps XLA from computing shared terms repeatedly
     blocks = []
     for high in range(n, 0, -PIVOTS):
         low = max(high - PIVOTS, 0)
@@ -155,17 +168,36 @@ def factor(rates: jax.Array, exits: jax.Array | None = None) -> jax.Array:
     return _pack(_eliminate(rates, exits, None))
 
 
+def _bands(n: int) -> list[range]:
+    """The states in blocks of pivots, the last states first, as :func:`_eliminate` takes them."""
+    return [range(max(high - PIVOTS, 0), high) for high in range(n, 0, -PIVOTS)]
+
+
 def apply_right(factors: jax.Array, right: jax.Array) -> jax.Array:
     """``N right`` from the factors, for any right (n, m, ...) of either sign."""
     n = factors.shape[0]
-    rhs = [right[k] for k in range(n)]
-    for k in range(n - 1, -1, -1):
-        rhs[k] = rhs[k] * factors[k, k][None]
-        for i in range(k):
-            rhs[i] = rhs[i] + factors[i, k][None] * rhs[k]
-    for k in range(n):
-        rhs[k] = total([rhs[k]] + [factors[k, j][None] * rhs[j] for j in range(k)])
-    return jnp.stack(rhs)
+    guard = fence if n > 2 else _same
+    before = right
+    x: dict[int, jax.Array] = {}
+    for states in _bands(n):
+        low = states.start
+        rows = {p: before[p] for p in states}
+        for p in reversed(states):
+            rows[p] = rows[p] * factors[p, p][None]
+            rows |= {i: rows[i] + factors[i, p][None] * rows[p] for i in range(low, p)}
+        rows = guard(rows)
+        if low:
+            before = guard(before[:low] + total([factors[:low, p][:, None] * rows[p][None] for p in states]))
+        x |= rows
+    after = jnp.stack([x[p] for p in range(n)])
+    for states in reversed(_bands(n)):
+        low, high = states.start, states.stop
+        for p in states:
+            x[p] = total([after[p - low]] + [factors[p, j][None] * x[j] for j in range(low, p)])
+        x = guard(x)
+        if high < n:
+            after = guard(after[high - low:] + total([factors[high:, p][:, None] * x[p][None] for p in states]))
+    return jnp.stack([x[p] for p in range(n)])
 
 
 def apply_left(factors: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -176,11 +208,46 @@ def apply_left(factors: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Arra
     (padding, or a further recurrent class).
     """
     n = factors.shape[0]
-    flow = [left[k] for k in range(n)]
-    for k in range(n - 1, 0, -1):
-        for j in range(k):
-            flow[j] = flow[j] + flow[k] * factors[k, j]
-    return _measure(factors, flow)
+    guard = fence if n > 2 else _same
+    before = left
+    flow: dict[int, jax.Array] = {}
+    for states in _bands(n):
+        low = states.start
+        here = {p: before[p] for p in states}
+        for p in reversed(states):
+            here |= {j: here[j] + here[p] * factors[p, j] for j in range(low, p)}
+        here = guard(here)
+        if low:
+            before = guard(before[:low] + total([here[p][None] * factors[p, :low] for p in states]))
+        flow |= here
+    return _measure(factors, jnp.stack([flow[p] for p in range(n)]))
+
+
+def _measure(factors: jax.Array, flow: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """x_k = (flow_k + sum_{j<k} x_j rate[j, k]) / pivot_k, and the two numbers of :func:`apply_left`."""
+    n = factors.shape[0]
+    guard = fence if n > 2 else _same
+    starts = unreached = jnp.zeros(flow.shape[1:], jnp.int32)
+    one = jnp.ones_like(flow[0])
+    measure = flow[:0]
+    for states in reversed(_bands(n)):
+        low, high = states.start, states.stop
+        x: dict[int, jax.Array] = {}
+        keep = one
+        for p in states:
+            inflow = total([flow[p - low] * keep] + [x[j] * factors[j, p] for j in x])
+            trapped = factors[p, p] == 0
+            reached = trapped & (inflow > 0)
+            stay = jnp.where(reached, jnp.zeros_like(one), one)
+            x = {j: v * stay for j, v in x.items()} | {p: jnp.where(reached, one, inflow * factors[p, p])}
+            keep = keep * stay
+            starts = starts + reached.astype(jnp.int32)
+            unreached = unreached + (trapped & ~reached).astype(jnp.int32)
+        x, keep, starts, unreached = guard((x, keep, starts, unreached))
+        measure = jnp.concatenate([measure * keep[None], jnp.stack([x[p] for p in states])])
+        if high < n:
+            flow = guard(flow[high - low:] * keep[None] + total([x[p][None] * factors[p, high:] for p in states]))
+    return measure, starts, unreached
 
 
 def stationary_measure(rates: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -190,13 +257,13 @@ def stationary_measure(rates: jax.Array) -> tuple[jax.Array, jax.Array]:
     such state is recurrent (all states after it lead back): mass starts there. If there are none, state 0 is
     recurrent and all states lead to it; else :func:`has_one_class` tells whether the distribution is unique.
     """
-    guard = fence if rates.shape[0] > PIVOTS else _same
+    guard = fence if rates.shape[0] > 2 else _same
     zero, one = jnp.zeros_like(rates[0, 0]), jnp.ones_like(rates[0, 0])
     measure: jax.Array | None = None
     zeros = jnp.zeros(rates.shape[2:], jnp.int32)
     for block in reversed(_eliminate(rates, None, None)):
         states = sorted(block.inverse)
-        flow = {p: zero if measure is None else jnp.sum(measure * block.column[p], axis=0) for p in states}
+        flow = {p: zero if measure is None else reduce(jnp.add, measure * block.column[p]) for p in states}
         x: dict[int, jax.Array] = {0: one} if block.low == 0 else {}
         keep = one
         for p in states[1:] if block.low == 0 else states:
@@ -220,20 +287,3 @@ def has_one_class(rates: jax.Array) -> jax.Array:
         paths = reach.astype(jnp.float32)
         reach = jnp.einsum("ij...,jk...->ik...", paths, paths) > 0
     return jnp.any(jnp.all(reach, axis=0), axis=0)
-
-
-def _measure(factors: jax.Array, flow: list[jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """x_k = (flow_k + sum_{j<k} x_j rate[j, k]) / pivot_k."""
-    n = factors.shape[0]
-    x: list[jax.Array] = []
-    starts = unreached = jnp.zeros(flow[0].shape, jnp.int32)
-    for k in range(n):
-        inflow = total([flow[k]] + [x[j] * factors[j, k] for j in range(k)])
-        trapped = factors[k, k] == 0
-        reached = trapped & (inflow > 0)
-        keep = 1 - reached.astype(inflow.dtype)
-        x = [v * keep for v in x] + [jnp.where(reached, jnp.ones_like(inflow), inflow * factors[k, k])]
-        flow = [v * keep for v in flow]
-        starts = starts + reached.astype(jnp.int32)
-        unreached = unreached + (trapped & ~reached).astype(jnp.int32)
-    return jnp.stack(x), starts, unreached

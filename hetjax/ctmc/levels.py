@@ -34,16 +34,15 @@ from hetjax.ctmc.blocks import (
     close,
     exit_rates,
     full_block,
+    legal_rates,
     measure,
     missing_phases,
     power_of_two,
     prepare,
     scale_down,
-    scale_up_levels,
-    smallest_rate,
     step_blocks,
 )
-from hetjax.ctmc.elimination import total
+from hetjax.ctmc.elimination import reduce
 from hetjax.ctmc.generator import Levels, check_shapes
 from hetjax.result import Solution, Status
 
@@ -155,41 +154,52 @@ def from_law(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def expectation_points(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(k, ...) means and status; everything points last. The general elimination."""
-    S = levels.local.shape[1]
-    points = levels.local.shape[3:]
     columns = jnp.concatenate([jnp.ones_like(rewards[:1]), rewards])
     columns = columns if levels.mask is None else columns * levels.mask.astype(columns.dtype)[None]
     columns = jnp.moveaxis(columns, 0, 2)  # (L, S, 1 + k, ...)
+    steps = (*step_blocks(levels), columns[:-1])
+    return expectation_steps((levels.local[-1], columns[-1]), steps, lambda blocks: blocks, levels.mask)
+
+
+def expectation_steps(top: tuple[jax.Array, jax.Array], steps: Any, read: Callable[[Any], tuple[jax.Array, ...]],
+                      mask: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+    """:func:`expectation_points` for levels that are read where they are used.
+
+    ``top`` holds local (S, S, ...) and the columns (S, 1 + k, ...), 1 and the rewards, of the last level; ``read``
+    turns each of ``steps``, l = 1..L-1, into down_l, local_{l-1}, up_{l-1}, columns_{l-1}.
+    """
+    S, dtype = top[0].shape[0], top[0].dtype
+    points = top[0].shape[2:]
     solve = panels.solve if S > LARGE else elimination.solve
 
     def step(carry: Any, blocks: Any) -> tuple[Any, None]:
-        rates, collected, exponent, zeros, least, faint = carry
-        down, local, up, reward = blocks
+        rates, collected, exponent, zeros, legal, faint = carry
+        down, local, up, reward = read(blocks)
         right = jnp.concatenate([full_block(down, rates), collected], axis=1)
         rates, exits, right = fence((rates, exit_rates(down, rates), right))
         x, zero = solve(rates, exits, right)
         zero = zero if S <= LARGE else jnp.sum(zero, dtype=jnp.int32)
-        least = jnp.minimum(least, smallest_rate(local, down, up))
+        legal = legal & legal_rates(local, down, up)
         above = fence(block_times(up, x))
-        raw = reward * power_of_two(-exponent, x.dtype)[None, None] + above[:, S:]
-        shift = binary_exponent(jnp.max(raw[:, 0], axis=0))
+        raw = fence(reward * power_of_two(-exponent, x.dtype)[None, None] + above[:, S:])
+        shift = binary_exponent(reduce(jnp.maximum, raw[:, 0]))
         shift = jnp.maximum(shift, 0)
-        scaled = raw * power_of_two(-shift, x.dtype)[None, None]
+        scaled = fence(raw * power_of_two(-shift, x.dtype)[None, None])
         faint = jnp.minimum(faint, faintest(scaled[:, 0], reward[:, 0]))
-        return (local + above[:, :S], scaled, exponent + shift, zeros + zero, least, faint), None
+        return (local + above[:, :S], scaled, exponent + shift, zeros + zero, legal, faint), None
 
-    start = (levels.local[-1], columns[-1], jnp.zeros(points, jnp.int32), jnp.zeros(points, jnp.int32),
-             smallest_rate(levels.local[-1]), jnp.ones(points, levels.local.dtype))
-    steps = (*step_blocks(levels), columns[:-1])
-    (rates, collected, _, zeros, least, faint), _ = lax.scan(step, start, steps, reverse=True)
-    ends, unique = measure(close(rates, levels))
-    sums = jnp.sum(ends[:, None] * collected, axis=0)
+    zero = jnp.zeros(points, jnp.int32)
+    start = (*top, zero, zero, legal_rates(top[0]), jnp.ones(points, dtype))
+    (rates, collected, _, zeros, legal, faint), _ = lax.scan(step, start, steps, reverse=True)
+    ends, unique = measure(close(rates, mask))
+    sums = reduce(jnp.add, ends[:, None] * collected)
     values = sums[1:] / sums[:1]
-    legal = (least >= 0) & unique & (zeros <= missing_phases(levels, 1))
-    lost = sums[0] / jnp.max(ends, axis=0) < jnp.finfo(rates.dtype).tiny / jnp.finfo(rates.dtype).eps
+    legal = legal & unique & (zeros <= missing_phases(mask))
+    lost = sums[0] / reduce(jnp.maximum, ends) < jnp.finfo(rates.dtype).tiny / jnp.finfo(rates.dtype).eps
     finite = jnp.all(jnp.isfinite(values), axis=0) & ~lost
     info = jnp.finfo(rates.dtype)
-    faint = jnp.minimum(faint, faintest(ends / jnp.max(ends, axis=0)[None], columns[0, :, 0]))
+    real = jnp.ones_like(ends) if mask is None else mask[0].astype(dtype)
+    faint = jnp.minimum(faint, faintest(ends / reduce(jnp.maximum, ends)[None], real))
     status = status_of(legal, finite)
     faint = (status == Status.OK) & (faint < info.tiny / info.eps)
     return values, jnp.where(faint, jnp.uint8(Status.NOT_CONVERGED), status)
@@ -197,7 +207,7 @@ def expectation_points(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, j
 
 def faintest(numbers: jax.Array, real: jax.Array) -> jax.Array:
     """The smallest number of the phases that exist: digits were lost if it is close to the end of the range."""
-    return lax.stop_gradient(jnp.min(jnp.where(real > 0, numbers, jnp.ones_like(numbers)), axis=0))
+    return lax.stop_gradient(reduce(jnp.minimum, jnp.where(real > 0, numbers, jnp.ones_like(numbers))))
 
 
 def status_of(legal: jax.Array, finite: jax.Array) -> jax.Array:
@@ -211,7 +221,7 @@ def _law_points(levels: Levels) -> tuple[jax.Array, jax.Array, jax.Array, jax.Ar
     points = levels.local.shape[3:]
 
     def eliminate(carry: Any, blocks: Any) -> tuple[Any, jax.Array]:
-        rates, least = carry
+        rates, legal = carry
         down, local, up = blocks
         exits, right = exit_rates(down, rates), full_block(down, rates)
         rates, exits, right = fence((rates, exits, right))
@@ -220,27 +230,26 @@ def _law_points(levels: Levels) -> tuple[jax.Array, jax.Array, jax.Array, jax.Ar
             x, factors = x[:, :S], jnp.concatenate([x[:, S:], trapped[:, None].astype(x.dtype)], axis=1)
         else:
             x, factors = elimination.solve_and_factor(rates, exits, right)
-        least = jnp.minimum(least, smallest_rate(local, down, up))
-        return (local + fence(block_times(up, x)), least), factors
+        legal = legal & legal_rates(local, down, up)
+        return (local + fence(block_times(up, x)), legal), factors
 
-    start = (levels.local[-1], smallest_rate(levels.local[-1]))
-    (rates, least), factors = lax.scan(eliminate, start, step_blocks(levels), reverse=True)
-    ends, unique = measure(close(rates, levels))
+    start = (levels.local[-1], legal_rates(levels.local[-1]))
+    (rates, legal), factors = lax.scan(eliminate, start, step_blocks(levels), reverse=True)
+    ends, unique = measure(close(rates, levels.mask))
 
     def climb(carry: Any, blocks: Any) -> tuple[Any, Any]:
         below, exponent, first, astray = carry
         factors, up, level = blocks
-        left = below * up if up.ndim == below.ndim else total([below[k][None] * up[k] for k in range(S)])
+        left = _flow(below, up)
         if S > LARGE:
             here, starts, unreached = panels.apply_left(factors[:, :S], factors[:, S] > 0, left)
         else:
             here, starts, unreached = elimination.apply_left(factors, left)
-        shift = binary_exponent(jnp.max(here, axis=0))
+        shift = binary_exponent(reduce(jnp.maximum, here))
         here, exponent = scale_down(here, shift), exponent + shift
-        carry = here, exponent, jnp.where(starts > 0, level, first), astray + unreached
-        return carry, (here, exponent)
+        return (here, exponent, jnp.where(starts > 0, level, first), astray + unreached), (here, exponent)
 
-    ends = scale_down(ends, binary_exponent(jnp.max(ends, axis=0)))
+    ends = scale_down(ends, binary_exponent(reduce(jnp.maximum, ends)))
     zeros = jnp.zeros(points, jnp.int32)
     L = levels.local.shape[0]
     (_, _, first, astray), (law, exponent) = lax.scan(
@@ -248,56 +257,88 @@ def _law_points(levels: Levels) -> tuple[jax.Array, jax.Array, jax.Array, jax.Ar
     law = jnp.concatenate([ends[None], law])
     exponent = jnp.concatenate([zeros[None], exponent])
     after = jnp.arange(L, dtype=jnp.int32).reshape(L, *[1] * len(points)) >= first[None]
-    law = law * after[:, None].astype(law.dtype)
-    exponent = jnp.where(after, exponent, jnp.int32(-2**30))
-    exponent = exponent - jnp.max(exponent, axis=0, keepdims=True)
-    law = law / jnp.sum(law * power_of_two(exponent, law.dtype)[:, None], axis=(0, 1))[None, None]
-    legal = (least >= 0) & (unique | (first > 0)) & (astray <= missing_phases(levels, 1))
-    residual, lost = _balance(levels, law, exponent)
+    law, exponent = _normalised(law * after[:, None].astype(law.dtype), jnp.where(after, exponent, jnp.int32(-2**30)))
+    legal = legal & (unique | (first > 0)) & (astray <= missing_phases(levels.mask))
+    residual = _residual(levels, law, exponent)
     status = status_of(legal, jnp.all(jnp.isfinite(law), axis=(0, 1)))
-    status = jnp.where((status == Status.OK) & lost, jnp.uint8(Status.NOT_CONVERGED), status)
-    return law, exponent, status, residual
+    lost = (status == Status.OK) & (residual > jnp.finfo(law.dtype).eps ** 0.5)
+    return law, exponent, jnp.where(lost, jnp.uint8(Status.NOT_CONVERGED), status), residual
 
 
-def _balance(levels: Levels, law: jax.Array, exponent: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The largest relative difference of inflow and outflow of a state, and whether one is lost that matters.
+def _normalised(law: jax.Array, exponent: jax.Array) -> tuple[jax.Array, jax.Array]:
+    exponent = exponent - jnp.max(exponent, axis=0, keepdims=True)
+    mass = fence(reduce(jnp.add, law, 1) * power_of_two(exponent, law.dtype))
+    return law / jnp.sum(mass, axis=0)[None, None], exponent
+
+
+def _law_block(levels: Levels) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """:func:`_law_points`, in closed form where that is possible."""
+    if levels.mask is not None or levels.local.shape[1] > cofactors.PHASES:
+        return _law_points(levels)
+    law, exponent, good = cofactors.law(levels.local[-1], step_blocks(levels))
+    law, exponent = _normalised(law, exponent)
+    residual = _residual(levels, law, exponent)
+
+    def mend() -> Any:
+        found = _law_points(levels)
+        own = (law, exponent, jnp.zeros_like(found[2]), residual)
+        return tuple(jnp.where(good, x, y) for x, y in zip(own, found, strict=True))
+
+    return lax.cond(jnp.all(good), lambda: (law, exponent, jnp.full(good.shape, Status.OK, jnp.uint8), residual), mend)
+
+
+def _flow(law: jax.Array, block: jax.Array) -> jax.Array:
+    """``law @ block`` for a block that may be given by its diagonal."""
+    if block.ndim == law.ndim:
+        return law * block
+    return law @ block if law.ndim == 1 and law.shape[0] > LARGE else reduce(jnp.add, law[:, None] * block)
+
+
+def _residual(levels: Levels, law: jax.Array, exponent: jax.Array) -> jax.Array:
+    """The largest relative difference of inflow and outflow of a state that matters.
 
     Where two phases of a level differ by more than the range, the smaller one is flushed. That is harmless unless it
     feeds levels that carry mass: then some state receives more than it sends.
     """
-    S = levels.local.shape[1]
-    if S == 1:  # flow up = flow down holds by construction
-        return jnp.zeros_like(law[0, 0]), jnp.zeros(law.shape[2:], bool)
-    diagonal = jnp.eye(S, dtype=bool).reshape(1, S, S, *[1] * (law.ndim - 2))
-    local = jnp.where(diagonal, jnp.zeros_like(levels.local), levels.local)
+    law, exponent = lax.stop_gradient((law, exponent))
+    levels = jax.tree.map(lax.stop_gradient, levels)
+    if law.shape[1] == 1:  # flow up = flow down holds by construction
+        return jnp.zeros_like(law[0, 0])
     info = jnp.finfo(law.dtype)
     most = info.maxexp // 3
 
-    def flow(vector: jax.Array, block: jax.Array, steps: jax.Array) -> jax.Array:
-        moved = scale_up_levels(vector, jnp.clip(steps, -most, most))
-        return moved * block if block.ndim == law.ndim else jnp.sum(moved[:, :, None] * block, axis=1)
+    def step(carry: Any, blocks: Any) -> tuple[Any, jax.Array]:
+        inflow, leaving = carry
+        below, here, shift, down, local, up = blocks
+        back = scale_down(_flow(here, down), -shift)
+        worst = _imbalance(below, local, inflow + back, leaving + exit_rates(up, local))
+        return (scale_down(_flow(below, up), shift), exit_rates(down, local)), worst
 
-    def leaving(block: jax.Array) -> jax.Array:
-        return block if block.ndim == law.ndim else jnp.sum(block, axis=2)
-
-    steps = exponent[1:] - exponent[:-1]
-    none = jnp.zeros_like(law[:1])
-    inflow = jnp.sum(law[:, :, None] * local, axis=1)
-    inflow = inflow + jnp.concatenate([none, flow(law[:-1], levels.up[:-1], -steps)])
-    inflow = inflow + jnp.concatenate([flow(law[1:], levels.down[1:], steps), none])
-    rates = leaving(local) + jnp.concatenate([leaving(levels.up[:-1]), none])
-    outflow = law * (rates + jnp.concatenate([none, leaving(levels.down[1:])]))
-    larger = jnp.maximum(inflow, outflow)
-    seen = larger > jnp.max(larger, axis=1, keepdims=True) * 2.0 ** (-most / 2)
-    difference = jnp.where(seen, jnp.abs(inflow - outflow), jnp.zeros_like(larger))
-    worst = jnp.max(difference / jnp.where(seen, larger, jnp.ones_like(larger)), axis=1)
+    none = jnp.zeros_like(law[0])
+    shifts = jnp.clip(exponent[1:] - exponent[:-1], -most, most)
+    (inflow, leaving), worst = lax.scan(step, (none, none), (law[:-1], law[1:], shifts, *step_blocks(levels)))
+    worst = jnp.concatenate([worst, _imbalance(law[-1], levels.local[-1], inflow, leaving)[None]])
     matters = lax.cummax(exponent, axis=0, reverse=True) > -info.maxexp
-    worst = lax.stop_gradient(jnp.where(matters, worst, jnp.zeros_like(worst)))
-    return jnp.max(worst, axis=0), jnp.any(worst > info.eps ** 0.5, axis=0)
+    return jnp.max(jnp.where(matters, worst, jnp.zeros_like(worst)), axis=0)
+
+
+def _imbalance(law: jax.Array, local: jax.Array, inflow: jax.Array, leaving: jax.Array) -> jax.Array:
+    """The same for one level, from what comes from other levels and the rates to them."""
+    S = law.shape[0]
+    diagonal = jnp.eye(S, dtype=bool).reshape(S, S, *[1] * (law.ndim - 1))
+    local = jnp.where(diagonal, jnp.zeros_like(local), local)
+    inflow = inflow + _flow(law, local)
+    outflow = law * (leaving + reduce(jnp.add, local, 1))
+    inflow, outflow = fence((inflow, outflow))
+    larger = jnp.maximum(inflow, outflow)
+    largest = fence(reduce(jnp.maximum, larger))
+    seen = larger > largest[None] * 2.0 ** (-jnp.finfo(law.dtype).maxexp // 3 / 2)
+    difference = jnp.where(seen, jnp.abs(inflow - outflow), jnp.zeros_like(larger))
+    return reduce(jnp.maximum, fence(difference / jnp.where(seen, larger, jnp.ones_like(larger))))
 
 
 _expectation_batched = points_last(_expectation_block, block_size)
-_law_batched = points_last(_law_points, block_size)
+_law_batched = points_last(_law_block, block_size)
 
 
 @jax.custom_jvp
@@ -320,7 +361,7 @@ def _(primals: Any, tangents: Any) -> Any:
     return jax.jvp(_law_points, primals, tangents)
 
 
-_POINTS: dict[Any, Any] = {_expectation: _expectation_block, _law: _law_points}
+_POINTS: dict[Any, Any] = {_expectation: _expectation_block, _law: _law_block}
 
 
 def _run(function: Any, levels: Levels, *arguments: jax.Array) -> Any:

@@ -35,15 +35,15 @@ from hetjax.ctmc.blocks import (
     close,
     exit_rates,
     full_block,
+    legal_rates,
     measure,
     missing_phases,
     power_of_two,
     prepare,
     scale_down,
-    smallest_rate,
     step_blocks,
 )
-from hetjax.ctmc.elimination import total
+from hetjax.ctmc.elimination import reduce, total
 from hetjax.ctmc.generator import Levels
 from hetjax.ctmc.levels import expectation_points, status_of
 from hetjax.result import Solution, Status
@@ -168,8 +168,8 @@ def _columns(levels: Levels, rewards: jax.Array) -> jax.Array:
 
 def _last(rates: jax.Array, collected: jax.Array, levels: Levels) -> tuple[jax.Array, jax.Array]:
     """The rewards from the chain watched on level 0, and whether its law is unique."""
-    ends, unique = measure(close(rates, levels))
-    sums = jnp.sum(ends[:, None] * collected, axis=0)
+    ends, unique = measure(close(rates, levels.mask))
+    sums = reduce(jnp.add, ends[:, None] * collected)
     return sums[1:] / sums[:1], unique
 
 
@@ -183,14 +183,14 @@ def _tangent_points(levels: Levels, rewards: jax.Array, tangents: tuple[jax.Arra
     column_t = jnp.moveaxis(jnp.concatenate([jnp.zeros_like(reward_t[:, :, :, :1]), reward_t], axis=3), 0, 1)
 
     def step(carry: Any, blocks: Any) -> tuple[Any, None]:
-        rates, collected, rates_t, collected_t, exponent, zeros, least = carry
+        rates, collected, rates_t, collected_t, exponent, zeros, legal = carry
         (down, local, up, column), (down_t, local_t, up_t, column_t) = blocks
         right = jnp.concatenate([full_block(down, rates), collected], axis=1)
         rates, exits, right, rates_t = fence((rates, exit_rates(down, rates), right, rates_t))
         x, factors = fence(elimination.solve_and_factor(rates, exits, right))
         diagonal = jnp.stack([factors[i, i] for i in range(S)])
-        zeros = zeros + jnp.sum(diagonal == 0, axis=0, dtype=jnp.int32)
-        least = jnp.minimum(least, smallest_rate(local, down, up))
+        zeros = zeros + reduce(jnp.add, (diagonal == 0).astype(jnp.int32))
+        legal = legal & legal_rates(local, down, up)
         sources = [jnp.concatenate([full_block(down_t[a], rates), collected_t[a]], axis=1) for a in range(p)]
         right_t = jnp.stack(sources, axis=1)
         leave_t = jnp.stack([exit_rates(down_t[a], rates) for a in range(p)], axis=1)  # (S, p, ...)
@@ -205,24 +205,24 @@ def _tangent_points(levels: Levels, rewards: jax.Array, tangents: tuple[jax.Arra
         above_t = jnp.stack([block_times(up_t[a], x) + block_times(up, x_t[:, a]) for a in range(p)])
         raw = column * power_of_two(-exponent, x.dtype)[None, None] + above[:, S:]
         raw_t = column_t * power_of_two(-exponent, x.dtype)[None, None, None] + above_t[:, :, S:]
-        shift = jnp.maximum(binary_exponent(jnp.max(raw[:, 0], axis=0)), 0)
+        shift = jnp.maximum(binary_exponent(reduce(jnp.maximum, raw[:, 0])), 0)
         factor = power_of_two(-shift, x.dtype)
         collected, collected_t = raw * factor[None, None], raw_t * factor[None, None, None]
         rates, rates_t = local + above[:, :S], local_t + above_t[:, :, :S]
-        return (rates, collected, rates_t, collected_t, exponent + shift, zeros, least), None
+        return (rates, collected, rates_t, collected_t, exponent + shift, zeros, legal), None
 
     zero = jnp.zeros(points, jnp.int32)
-    start = (levels.local[-1], columns[-1], local_t[-1], column_t[-1], zero, zero, smallest_rate(levels.local[-1]))
+    start = (levels.local[-1], columns[-1], local_t[-1], column_t[-1], zero, zero, legal_rates(levels.local[-1]))
     steps = ((*step_blocks(levels), columns[:-1]), (down_t[1:], local_t[:-1], up_t[:-1], column_t[:-1]))
-    (rates, collected, rates_t, collected_t, _, zeros, least), _ = lax.scan(step, start, steps, reverse=True)
+    (rates, collected, rates_t, collected_t, _, zeros, legal), _ = lax.scan(step, start, steps, reverse=True)
     values, unique = _last(rates, collected, levels)
     _, push = jax.linearize(lambda r, c: _last(r, c, levels)[0], rates, collected)
     gradient = jnp.stack([push(rates_t[a], collected_t[a]) for a in range(p)], axis=1)
-    return values, gradient, _judge(values, unique, zeros, least, levels)
+    return values, gradient, _judge(values, unique, zeros, legal, levels)
 
 
-def _judge(values: jax.Array, unique: jax.Array, zeros: jax.Array, least: jax.Array, levels: Levels) -> jax.Array:
-    legal = (least >= 0) & unique & (zeros <= missing_phases(levels, 1))
+def _judge(values: jax.Array, unique: jax.Array, zeros: jax.Array, legal: jax.Array, levels: Levels) -> jax.Array:
+    legal = legal & unique & (zeros <= missing_phases(levels.mask))
     return status_of(legal, jnp.all(jnp.isfinite(values), axis=0))
 
 
@@ -234,26 +234,26 @@ def _adjoint_points(levels: Levels, rewards: jax.Array) -> tuple[Any, ...]:
     k = rewards.shape[0]
 
     def descend(carry: Any, blocks: Any) -> tuple[Any, Any]:
-        rates, collected, exponent, zeros, least = carry
+        rates, collected, exponent, zeros, legal = carry
         down, local, up, column = blocks
         right = jnp.concatenate([full_block(down, rates), collected], axis=1)
         rates, exits, right = fence((rates, exit_rates(down, rates), right))
         x, factors = fence(elimination.solve_and_factor(rates, exits, right))
         zeros = zeros + total([(factors[i, i] == 0).astype(jnp.int32) for i in range(S)])
-        least = jnp.minimum(least, smallest_rate(local, down, up))
+        legal = legal & legal_rates(local, down, up)
         above = fence(block_times(up, x))
         raw = column * power_of_two(-exponent, x.dtype)[None, None] + above[:, S:]
-        shift = jnp.maximum(binary_exponent(jnp.max(raw[:, 0], axis=0)), 0)
-        carry = (local + above[:, :S], raw * power_of_two(-shift, x.dtype)[None, None], exponent + shift, zeros, least)
+        shift = jnp.maximum(binary_exponent(reduce(jnp.maximum, raw[:, 0])), 0)
+        carry = (local + above[:, :S], raw * power_of_two(-shift, x.dtype)[None, None], exponent + shift, zeros, legal)
         return carry, (x, factors, exponent)
 
     zero = jnp.zeros(points, jnp.int32)
-    start = (levels.local[-1], columns[-1], zero, zero, smallest_rate(levels.local[-1]))
-    (rates, collected, exponent, zeros, least), (x, factors, exponents) = lax.scan(
+    start = (levels.local[-1], columns[-1], zero, zero, legal_rates(levels.local[-1]))
+    (rates, collected, exponent, zeros, legal), (x, factors, exponents) = lax.scan(
         descend, start, (*step_blocks(levels), columns[:-1]), reverse=True)
-    rates = close(rates, levels)
+    rates = close(rates, levels.mask)
     ends, unique = measure(rates)
-    sums = jnp.sum(ends[:, None] * collected, axis=0)
+    sums = reduce(jnp.add, ends[:, None] * collected)
     values = sums[1:] / sums[:1]
     ends = ends / sums[:1]  # pi_0 2^exponent
 
@@ -281,7 +281,7 @@ def _adjoint_points(levels: Levels, rewards: jax.Array) -> tuple[Any, ...]:
         up_d = outer(law, up, ahead, old, scale)
         left = law * up if up.ndim == law.ndim else total([law[i][None] * up[i] for i in range(S)])
         here, _, _ = elimination.apply_left(factors, left)
-        shift = binary_exponent(jnp.max(here, axis=0))
+        shift = binary_exponent(reduce(jnp.maximum, here))
         here, power = scale_down(here, shift), power + shift
         scale = power_of_two(jnp.minimum(power + exponent, 0), x.dtype)
         down_d = outer(here, down, old, ahead, scale)
@@ -289,7 +289,7 @@ def _adjoint_points(levels: Levels, rewards: jax.Array) -> tuple[Any, ...]:
         law_of_level = here * power_of_two(jnp.minimum(power, 0), x.dtype)[None]
         return (here, power, ahead - ahead[:1], exponent), (up_d, local_d, down_d, law_of_level)
 
-    shift = binary_exponent(jnp.max(ends, axis=0))
+    shift = binary_exponent(reduce(jnp.maximum, ends))
     ends = scale_down(ends, shift)
     power = shift - exponent
     local_0 = outer(ends, levels.local[0], relative, relative, power_of_two(jnp.minimum(shift, 0), rates.dtype))
@@ -301,7 +301,7 @@ def _adjoint_points(levels: Levels, rewards: jax.Array) -> tuple[Any, ...]:
     kinds = jnp.eye(k, dtype=rates.dtype).reshape(k, k, 1, 1, *[1] * len(points)) * law[None, None]
     in_blocks = [(up_d, none), (local_0[None], local_d), (none, down_d)]
     derivatives = [jnp.moveaxis(jnp.concatenate(parts), 1, 0) for parts in in_blocks]
-    return values, (*derivatives, kinds), _judge(values, unique, zeros, least, levels)
+    return values, (*derivatives, kinds), _judge(values, unique, zeros, legal, levels)
 
 
 _tangents_batched = points_last(_tangent_points, block_size)

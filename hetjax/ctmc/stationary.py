@@ -66,14 +66,15 @@ def _unrolled(Q: jax.Array) -> Solution:
 def _finish(Q: jax.Array, measure: jax.Array, zeros: jax.Array) -> Solution:
     """Normalises the measure and judges it; the classes are looked at only where a pivot was 0."""
     n = Q.shape[0]
-    law = measure / jnp.sum(measure, axis=0, keepdims=True)
+    law = measure / elimination.reduce(jnp.add, measure)[None]
     rates = jnp.where(jnp.eye(n, dtype=bool).reshape(n, n, *[1] * (Q.ndim - 2)), jnp.zeros_like(Q), Q)
-    outflow = law * jnp.sum(rates, axis=1)
-    inflow = jnp.sum(law[:, None] * rates, axis=0)
-    largest = jnp.max(outflow, axis=0)
-    residual = jnp.max(jnp.abs(inflow - outflow), axis=0) / jnp.where(largest == 0, jnp.ones_like(largest), largest)
+    outflow = law * elimination.reduce(jnp.add, rates, 1)
+    inflow = elimination.reduce(jnp.add, law[:, None] * rates)
+    largest = elimination.reduce(jnp.maximum, outflow)
+    difference = elimination.reduce(jnp.maximum, jnp.abs(inflow - outflow))
+    residual = difference / jnp.where(largest == 0, jnp.ones_like(largest), largest)
     unique = lax.cond(jnp.any(zeros > 0), elimination.has_one_class, lambda r: jnp.ones(r.shape[2:], bool), rates)
-    legal = jnp.all(rates >= 0, axis=(0, 1)) & unique
+    legal = elimination.reduce(jnp.logical_and, elimination.reduce(jnp.logical_and, rates >= 0)) & unique
     status = jnp.where(legal, jnp.where(jnp.all(jnp.isfinite(law), axis=0), Status.OK, Status.NONFINITE),
                        Status.OUT_OF_DOMAIN).astype(jnp.uint8)
     return Solution(law, status, lax.stop_gradient(residual), jnp.zeros(status.shape, jnp.int32))
