@@ -25,15 +25,15 @@ import jax.numpy as jnp
 from jax import lax
 
 from hetjax.models.parallel_queues.open_loop import poisson_cost
-from hetjax.models.parallel_queues.params import Params, harmless, status
+from hetjax.models.parallel_queues.params import Params, checked_thresholds, harmless, status
 from hetjax.models.threshold_queue.poisson import means as poisson_means
-from hetjax.processes.checks import require
 from hetjax.result import Solution, Status
 
 Array = jax.Array
 _FINE = {64: (40, 50), 32: (30, 26)}  # halvings of log nu and of each rate; between two nu the split is interpolated
 _ROUGH = (20, 18)  # enough to choose thresholds
 _TURNS = 3
+_LARGEST = 1_000_000
 
 
 class Split(NamedTuple):
@@ -158,7 +158,7 @@ def best_split(params: Params, thresholds: Any = None) -> Split:
             splits = jnp.concatenate([splits, jnp.stack([p, 1 - p], axis=1)])
         turns = _TURNS
     else:
-        given = _given(thresholds, params)
+        given, _ = checked_thresholds(thresholds, params, ((params.nodes,),), _LARGEST)
         bad = jnp.any(~(given >= 1))
         code = jnp.where(bad, int(Status.OUT_OF_DOMAIN), code).astype(jnp.uint8)
         splits, turns = jnp.where(bad, jnp.ones_like(given), given)[None], 1  # in the place of pairs
@@ -190,16 +190,6 @@ def _best_thresholds(params: Params, split: Array) -> Array:
     return poisson_cost(jnp.maximum(params.arrival_rate * split, least), params.mu1, params.mu2)[1]
 
 
-def _given(thresholds: Any, params: Params) -> Array:
-    given = jnp.asarray(thresholds).astype(params.mu1.dtype)
-    require(given.shape == (params.nodes,), "thresholds", f"array of shape {given.shape}",
-            f"({params.nodes},), one for each node")
-    if not isinstance(given, jax.core.Tracer):
-        require(bool(jnp.all(given >= 1)), "thresholds", given.tolist(),
-                ">= 1: customers waiting, the newcomer included, at which the slow server starts")
-    return given
-
-
 def best_split_by_gradient(params: Params, thresholds: Any, steps: int = 60) -> Solution:
     """The same split for given thresholds by gradients (optax, L-BFGS): the second route.
 
@@ -218,7 +208,7 @@ def best_split_by_gradient(params: Params, thresholds: Any, steps: int = 60) -> 
     params = jax.tree.map(lax.stop_gradient, params)
     code = status(params)
     params = harmless(params, code)
-    given = _given(thresholds, params)
+    given, _ = checked_thresholds(thresholds, params, ((params.nodes,),), _LARGEST)
     capacity = params.capacities
     slack = jnp.sum(capacity) - params.arrival_rate
 

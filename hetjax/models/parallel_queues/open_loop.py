@@ -17,7 +17,7 @@ from jax import lax
 from jax.custom_batching import sequential_vmap
 
 from hetjax.models.parallel_queues.node import NodeMeans, node_means
-from hetjax.models.parallel_queues.params import Params, harmless, status
+from hetjax.models.parallel_queues.params import Params, checked_thresholds, harmless, status
 from hetjax.models.parallel_queues.words import checked_word, densities, letters
 from hetjax.models.threshold_queue.poisson import means as poisson_means
 from hetjax.models.threshold_queue.rule import optimal_threshold
@@ -61,29 +61,20 @@ def word_means(params: Params, word: Any, thresholds: Any, max_threshold: int | 
     """
     require(params.nodes == 2, "params", f"{params.nodes} nodes", "two nodes: words have two letters")
     letter = checked_word(word)
-    given = jnp.asarray(thresholds).astype(params.mu1.dtype)
-    require(given.shape in ((2,), (2, letter.size)), "thresholds", f"array of shape {given.shape}",
-            f"(2,) by node or (2, {letter.size}) by node and letter")
-    if max_threshold is None:
-        require(not isinstance(given, jax.core.Tracer), "max_threshold", None,
-                "a whole number where thresholds are traced")
-        max_threshold = int(jnp.ceil(jnp.max(given)))
-    if not isinstance(given, jax.core.Tracer):
-        require(bool(jnp.all(given >= 1) & jnp.all(given <= max_threshold)), "thresholds", given.tolist(),
-                f"in [1, {max_threshold}]: customers waiting, the newcomer included, at which the slow server starts")
+    given, bound = checked_thresholds(thresholds, params, ((2,), (2, letter.size)), max_threshold)
     code = status(params)
     both = jnp.asarray([letter, 1 - letter], jnp.int32)
     share = jnp.sum(both, axis=1).astype(given.dtype) / letter.size
     full = jnp.any(params.arrival_rate * share >= params.capacities)
     code = jnp.where((code == int(Status.OK)) & full, int(Status.UNSTABLE), code)
-    bad = jnp.any(given < 1) | jnp.any(given > max_threshold) | jnp.any(jnp.isnan(given))
+    bad = jnp.any(~((given >= 1) & (given <= bound)))
     code = jnp.where(bad, int(Status.OUT_OF_DOMAIN), code).astype(jnp.uint8)
     ok = code == int(Status.OK)
     safe = harmless(params, code)
     rows = jnp.broadcast_to(given.reshape(2, -1), (2, letter.size))
     rows = jnp.where(ok, rows, jnp.ones_like(rows))
     length = jnp.asarray(letter.size, jnp.int32)
-    value = jax.vmap(lambda w, a, c, t: node_means(safe.arrival_rate, w, length, a, c, t, max_threshold))(
+    value = jax.vmap(lambda w, a, c, t: node_means(safe.arrival_rate, w, length, a, c, t, bound))(
         both, safe.mu1, safe.mu2, rows)
     return Solution(jax.tree.map(lambda x: jnp.where(ok, x, jnp.nan), value), code)
 
@@ -286,15 +277,9 @@ def best_density(params: Params, thresholds: Any, max_length: int = 40, max_thre
     >>> int(found.ones), int(found.length), round(float(found.mean_number), 10)
     (23, 31, 2.4406551836)
     """
-    given = jnp.asarray(thresholds).astype(params.mu1.dtype)
-    require(given.shape == (2,), "thresholds", f"array of shape {given.shape}", "(2,), one for each node")
-    if max_threshold is None:
-        require(not isinstance(given, jax.core.Tracer), "max_threshold", None,
-                "a whole number where thresholds are traced")
-        max_threshold = int(jnp.ceil(jnp.max(given)))
-    bound = max_threshold
+    given, bound = checked_thresholds(thresholds, params, ((2,),), max_threshold)
     params, code = prepared(params)
-    bad = jnp.any(given < 1) | jnp.any(given > bound)
+    bad = jnp.any(~((given >= 1) & (given <= bound)))
     code = jnp.where(bad, int(Status.OUT_OF_DOMAIN), code)
 
     @sequential_vmap

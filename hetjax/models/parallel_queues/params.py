@@ -8,6 +8,7 @@ slow one starts when as many customers wait as the node's threshold says, a newc
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -82,6 +83,23 @@ def _check(rate: float, mu1: np.ndarray, mu2: np.ndarray) -> None:
     require(rate < capacity.sum(), "arrival_rate", rate,
             f"below {capacity.sum():g}, the service rate of all nodes together: no split is stable. A share p_i of the"
             f" customers needs p_i * arrival_rate < mu1[i] + mu2[i] = {', '.join(f'{c:g}' for c in capacity)}")
+
+
+def checked_thresholds(thresholds: Any, params: Params, shapes: tuple[tuple[int, ...], ...],
+                       bound: int | None = None) -> tuple[Array, int]:
+    """``thresholds`` as an array of one of ``shapes`` and a whole number that none exceeds; ValueError unless >= 1."""
+    known = concrete(*jax.tree.leaves(thresholds))
+    values = np.asarray(thresholds, float) if known else None
+    given = (jnp.asarray(values) if values is not None else jnp.asarray(thresholds)).astype(params.mu1.dtype)
+    require(given.shape in shapes, "thresholds", f"array of shape {given.shape}",
+            " or ".join(str(s) for s in shapes) + ": one for each node" + (", or by letter" if len(shapes) > 1 else ""))
+    if values is None:
+        require(bound is not None, "max_threshold", None, "a whole number where thresholds are traced")
+        return given, int(bound or 1)
+    largest = float(values.max())
+    require(bool(np.all(values >= 1)) and largest <= (bound or 1e6), "thresholds", values.tolist(),
+            f"in [1, {bound or 1e6:g}]: customers waiting, the newcomer included, at which the slow server starts")
+    return given, bound or int(np.ceil(largest))
 
 
 def status(params: Params) -> Array:
