@@ -135,6 +135,14 @@ def test_masked_shapes_agree_with_static_ones():
         np.testing.assert_allclose(a[name], b[name], rtol=1e-13)  # sums in another order
 
 
+def test_many_shapes_are_compiled_for_where_points_are_many():
+    axes = {"m": range(1, 10), "x": {"linspace": [1, 2, 4096]}, "y": {"linspace": [0, 1, 4096]}}
+    assert Sweep(TOY, axes, metrics=["total"], const={"K": 0}).problem.shapes == "static"
+    axes["y"] = {"linspace": [0, 1, 4095]}
+    problem = Sweep(TOY, axes, metrics=["total"], const={"K": 0}).problem
+    assert problem.shapes == "masked" and len(problem.distinct_signatures()) == 1
+
+
 def test_float32_in_a_64_bit_process():
     double = Sweep(TOY, AXES, metrics=["total"], grad=["x"]).run_in_memory(mask=False)
     single = Sweep(TOY, AXES, metrics=["total"], grad=["x"], dtype="float32").run_in_memory(mask=False)
