@@ -187,7 +187,8 @@ def bind(spec: Spec, model: Model | None = None) -> Problem:
     if shaping and forced:
         raise SpecError(f"[axes] {forced[0]} static = true cannot be combined with a [design] that gives array shapes"
                         f" ({', '.join(shaping)}); leave static out")
-    static = not shaping and (count <= MAX_STATIC or bool(forced))  # a block of one point for each row would be slow
+    few = count <= MAX_STATIC or spec.points >= count * POINTS_PER_COMPILATION
+    static = not shaping and (few or bool(forced))  # a block of one point for each row would be slow
     return Problem(spec, model, "static" if static else "masked", shape_dims, signatures, const)
 
 
