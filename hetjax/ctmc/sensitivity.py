@@ -242,7 +242,7 @@ def _adjoint_points(levels: Levels, rewards: jax.Array) -> tuple[Any, ...]:
         zeros = zeros + total([(factors[i, i] == 0).astype(jnp.int32) for i in range(S)])
         legal = legal & legal_rates(local, down, up)
         above = fence(block_times(up, x))
-        raw = column * power_of_two(-exponent, x.dtype)[None, None] + above[:, S:]
+        raw = fence(column * power_of_two(-exponent, x.dtype)[None, None] + above[:, S:])
         shift = jnp.maximum(binary_exponent(reduce(jnp.maximum, raw[:, 0])), 0)
         carry = (local + above[:, :S], raw * power_of_two(-shift, x.dtype)[None, None], exponent + shift, zeros, legal)
         return carry, (x, factors, exponent)
@@ -275,14 +275,14 @@ def _adjoint_points(levels: Levels, rewards: jax.Array) -> tuple[Any, ...]:
         up, local, down, x, factors, exponent = blocks
         gap = below_exponent - exponent
         big = 1 / power_of_two(-gap, x.dtype)
-        old = relative * big[None, None]
-        ahead = centred(x[:, S:]) + block_times(x[:, :S], old)
-        scale = power_of_two(jnp.minimum(power + exponent, 0), x.dtype)
+        old, side = fence((relative * big[None, None], centred(x[:, S:])))
+        ahead = fence(side + block_times(x[:, :S], old))
+        scale = fence(power_of_two(jnp.minimum(power + exponent, 0), x.dtype))
         up_d = outer(law, up, ahead, old, scale)
         left = law * up if up.ndim == law.ndim else total([law[i][None] * up[i] for i in range(S)])
         here, _, _ = elimination.apply_left(factors, left)
         shift = binary_exponent(reduce(jnp.maximum, here))
-        here, power = scale_down(here, shift), power + shift
+        here, power = fence((scale_down(here, shift), power + shift))
         scale = power_of_two(jnp.minimum(power + exponent, 0), x.dtype)
         down_d = outer(here, down, old, ahead, scale)
         local_d = outer(here, local, ahead, ahead, scale)
