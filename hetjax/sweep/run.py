@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,11 +152,9 @@ class _Run:
             mine = self._mine(store.grid)
             good, damaged = store.verify(mine, self.options.verify == "full")
             counts = self._restored_counts(store, good)
-            shape = self.problem.spec.shape
             blocks = [block for block in all_blocks(self.problem, store.block_shape) if mine(block)]
-            sizes = {block: block_size(block, shape, store.block_shape) for block in blocks}
-            progress = Progress(self.options.progress, sum(sizes.values()), len(blocks), total(counts.values()),
-                                sum(sizes[block] for block in good), len(good))
+            progress = Progress(self.options.progress, self._points(store, blocks), len(blocks), total(counts.values()),
+                                self._points(store, good), len(good))
             for block in damaged:
                 progress.note(f"block {block} has a missing or damaged chunk and is computed again")
             kernel = Kernel(self.problem, store.block_shape, store.inner_batch, self.devices)
@@ -164,7 +162,7 @@ class _Run:
                 todo = [block for block in blocks if block not in good]
                 if todo:
                     self._record(store, golden=check_golden(self.problem, store.inner_batch, self.devices))
-                    self._compute(store, kernel, progress, todo, sizes)
+                    self._compute(store, kernel, progress, todo)
             finally:
                 progress.close()
             if self.options.shard is None and not store.attributes["complete"]:
@@ -239,8 +237,10 @@ class _Run:
         with self._alone():
             store.update_run(self.run_id, **found)
 
-    def _compute(self, store: SweepStore, kernel: Kernel, progress: Progress, todo: list[Block],
-                 sizes: Mapping[Block, int]) -> None:
+    def _points(self, store: SweepStore, blocks: Iterable[Block]) -> int:
+        return sum(block_size(block, self.problem.spec.shape, store.block_shape) for block in blocks)
+
+    def _compute(self, store: SweepStore, kernel: Kernel, progress: Progress, todo: list[Block]) -> None:
         policy = self.problem.spec.policy
         spot = SpotCheck(self.problem, store.block_shape, todo, int(self.run_id[-8:], 16), _suspects(store))
         failures = Failures(policy.max_failures, lambda block, text: self._log(failed=block, error=text))
@@ -258,7 +258,7 @@ class _Run:
             return counts
 
         def done(block: Block, counts: dict[str, int]) -> None:
-            progress.add(sizes[block], counts)
+            progress.add(self._points(store, [block]), counts)
             if stopping and spot.mismatch.is_set():
                 self.stop.set()
 
