@@ -103,6 +103,7 @@ def run_tasks(client: Any, path: Path, run_id: str, blocks: Iterable[Block], com
 def compute_block(path: str, run_id: str, block: Block) -> dict[str, Any]:
     """The task: computes and commits one block of the store at ``path``, unless that is done; returns what to log."""
     from hetjax.sweep.kernel import check_results
+    from hetjax.sweep.provenance import device_kind
 
     store, kernel = _opened(path, run_id)
     begin = time.monotonic()
@@ -114,7 +115,7 @@ def compute_block(path: str, run_id: str, block: Block) -> dict[str, Any]:
         computed = time.monotonic()
         counts = store.commit(block, arrays)
     return {"block": block, "counts": counts, "chunks": store.marks(block), "compute_seconds": computed - begin,
-            "commit_seconds": time.monotonic() - computed, "device_kind": kernel.devices[0].device_kind}
+            "commit_seconds": time.monotonic() - computed, "device_kind": device_kind(kernel.devices[0])}
 
 
 @functools.lru_cache(maxsize=4)

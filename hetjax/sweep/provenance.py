@@ -20,16 +20,20 @@ DRIFT_FIELDS = ("hetjax_version", "git_tree", "jax", "jaxlib", "platform", "devi
 
 
 def run_record(run_id: str, devices: Sequence[jax.Device]) -> dict[str, Any]:
-    """The record of one run. ``device_kind`` tells CPUs with 512-bit vectors from others: their bits may differ."""
-    kind = devices[0].platform
-    width = vector_width(kind)
+    """The record of one run."""
     return {
         "run_id": run_id, "hetjax_version": hetjax.__version__, **git_state(),
-        "jax": jax.__version__, "jaxlib": version("jaxlib"), "platform": kind,
-        "device_kind": devices[0].device_kind + (f" ({width}-bit vectors)" if width else ""),
+        "jax": jax.__version__, "jaxlib": version("jaxlib"), "platform": devices[0].platform,
+        "device_kind": device_kind(devices[0]),
         "n_devices": len(devices), "x64": x64_enabled(), "python": platform.python_version(),
         "numpy": version("numpy"), "zarr": version("zarr"), "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "host": socket.gethostname(), "started": now()}
+
+
+def device_kind(device: jax.Device) -> str:
+    """The kind of a device; tells CPUs with 512-bit vectors from others, because their last bits may differ."""
+    width = vector_width(device.platform)
+    return str(device.device_kind) + (f" ({width}-bit vectors)" if width else "")
 
 
 def now() -> str:

@@ -267,8 +267,11 @@ class _Run:
             self._log(**report)
             if spot.wants(block):
                 spot.look(block, store.read(block))
-            kinds.add(report["device_kind"])
             done(block, report["counts"])
+            kinds.add(report["device_kind"])
+            if len(kinds) > 1 and not self.options.allow_drift:
+                raise SweepError(f"the workers have different devices ({', '.join(sorted(kinds))}), whose last bits may"
+                                 " differ; use one kind, or accept it with --allow-drift")
 
         finished, kinds = False, set[str]()
         try:
