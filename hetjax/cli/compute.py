@@ -149,5 +149,5 @@ def _check_figures(sweep: Any) -> None:
     if sweep.spec.plot:
         from hetjax.plot import check_figures
 
-        axes = dict.fromkeys([dim.name for dim in sweep.spec.dims] + [axis.name for axis in sweep.spec.axes])
-        check_figures(sweep.spec.plot, list(axes), sweep.problem.arrays)
+        axes = {dim.name: range(dim.size) for dim in sweep.spec.dims} | {a.name: a.values for a in sweep.spec.axes}
+        check_figures(sweep.spec.plot, axes, sweep.problem.arrays)

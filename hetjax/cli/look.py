@@ -105,7 +105,8 @@ def diff(options: argparse.Namespace) -> int:
 
 def export(options: argparse.Namespace) -> int:
     """``hetjax export``."""
-    from hetjax.plot.view import axis_names, select
+    from hetjax.plot.select import select
+    from hetjax.plot.view import axis_names
     from hetjax.sweep.export import export_sweep
     from hetjax.sweep.reader import open_sweep
 

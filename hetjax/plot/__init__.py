@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hetjax.plot.options import FigureOptions, parse_figure, refuse
 from hetjax.plot.view import axis_names, metric_names
 
@@ -47,19 +49,28 @@ def plot_all(path_or_dataset: Any, plot_table: Sequence[Mapping[str, Any]] | Map
     """
     dataset, stem = _opened(path_or_dataset)
     checked = [_parsed(dataset, table) for table in _as_list(plot_table)]
-    written: list[Path] = []
-    for i, options in enumerate(checked):
-        name = stem if i == 0 else stem.with_name(f"{stem.name}-{i + 1}")
-        folder = Path(out_dir) if out_dir is not None else stem.parent
-        written += _write(dataset, options, _paths(options, folder / name.name, None))
-    return written
+    folder = Path(out_dir) if out_dir is not None else stem.parent
+    names = [stem.name if i == 0 else f"{stem.name}-{i + 1}" for i in range(len(checked))]
+    paths = [_paths(options, folder / name, None) for options, name in zip(checked, names, strict=True)]
+    return [path for options, own in zip(checked, paths, strict=True) for path in _write(dataset, options, own)]
 
 
-def check_figures(plot_table: Sequence[Mapping[str, Any]] | Mapping[str, Any], axes: Sequence[str],
-                  metrics: Sequence[str]) -> None:
-    """Refuses, before a sweep runs, a ``[plot]`` table that does not fit its axes and metrics (one-line ValueError)."""
+def check_figures(plot_table: Sequence[Mapping[str, Any]] | Mapping[str, Any],
+                  axes: Sequence[str] | Mapping[str, Any], metrics: Sequence[str]) -> None:
+    """Refuses, before a sweep runs, a ``[plot]`` table that does not fit its axes and metrics (one-line ValueError).
+
+    ``axes``: their names, or a table from name to values; with values, those of ``sel`` must be among them.
+    """
+    from hetjax.plot.select import indices
+    from hetjax.plot.style import has_format
+
     for table in _as_list(plot_table):
-        parse_figure(table, axes, metrics)
+        options = parse_figure(table, list(axes), metrics)
+        if options.file is not None:
+            has_format("file", options.file)
+        if isinstance(axes, Mapping):
+            for name, wanted in options.sel.items():
+                indices(name, np.asarray(axes[name]), wanted)
 
 
 def draw(path_or_dataset: Any, figure: Mapping[str, Any] | None = None) -> Any:
@@ -93,13 +104,14 @@ def _opened(path_or_dataset: Any) -> tuple[Any, Path]:
 
 
 def _paths(options: FigureOptions, stem: Path, out: str | os.PathLike[str] | None) -> list[Path]:
-    from hetjax.plot.style import FORMATS
+    from hetjax.plot.style import has_format
 
+    key = "file" if options.file is not None else "out"
     if options.file is not None:
         stem = stem.parent / options.file
     if out is not None:
-        stem = Path(out) / stem.name if Path(out).is_dir() else Path(out)
-    if stem.suffix[1:].lower() in FORMATS:
+        stem, key = (Path(out) / stem.name, key) if Path(out).is_dir() else (Path(out), "out")
+    if (key == "file" or out is not None) and has_format(key, stem):
         return [stem]
     return [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "pdf")]
 

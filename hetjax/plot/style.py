@@ -4,10 +4,12 @@ Nothing here touches matplotlib's global state: figures are made without pyplot,
 """
 
 from contextlib import AbstractContextManager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
+
+from hetjax.plot.options import refuse
 
 # Okabe and Ito's palette without its yellow, in an order whose greys differ from one entry to the next.
 CATEGORIES = ("#0072B2", "#E69F00", "#000000", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -47,6 +49,16 @@ def hue_colours(count: int, ordered: bool) -> list[Any]:
     if ordered:
         return list(matplotlib.colormaps[SEQUENTIAL](np.linspace(0.0, 0.87, count)))
     return [CATEGORIES[i % len(CATEGORIES)] for i in range(count)]
+
+
+def has_format(key: str, name: str | PurePath) -> bool:
+    """Whether the file name ``name`` ends in a format; ValueError if it ends in one that no figure is written in."""
+    ending = PurePath(name).suffix[1:]
+    if ending.lower() in FORMATS:
+        return True
+    if any(letter.isalpha() for letter in ending):  # a name like load=0.5 has no ending
+        raise refuse(key, str(name), f"ends in .{ending}", [f".{known}" for known in FORMATS])
+    return False
 
 
 def save(figure: Any, paths: list[Path]) -> list[Path]:

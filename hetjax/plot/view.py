@@ -5,13 +5,14 @@ not ok are NaN here, by the rule of the store's readers (6, a gradient that is n
 """
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from hetjax.plot.options import FigureOptions, refuse
+from hetjax.plot.select import dimension, select
 from hetjax.plot.text import long_name, value_text
 
 HUES, STYLES, PANELS, CELLS = 10, 4, 12, 1024  # most that one figure can tell apart
@@ -67,11 +68,11 @@ def metric_names(dataset: Any) -> list[str]:
 
 def make_view(dataset: Any, options: FigureOptions) -> View:
     """Selects, searches, fills in the roles that were left open, and reads the data."""
+    grid = [d for d in dataset.dims if d in dataset.coords]
     dataset = _make_dimensions(dataset, options)
-    sel = {_dimension(dataset, k): (k, v) for k, v in options.sel.items()}
     along = options.relative["over"] if options.relative else None
-    late = {d: s for d, s in sel.items() if d == along}
-    dataset = _select(dataset, {d: s for d, s in sel.items() if d not in late})
+    late = {name: wanted for name, wanted in options.sel.items() if dimension(dataset, name) == along}
+    dataset = select(dataset, {name: wanted for name, wanted in options.sel.items() if name not in late})
     wanted = options.y if options.y and options.y[0] not in dataset.dims else options.z
     metrics = wanted or _default_metrics(dataset, options)
     needed = {*metrics, *(c["of"] for c in options.contours if "of" in c), *({options.of} - {None})}
@@ -80,7 +81,7 @@ def make_view(dataset: Any, options: FigureOptions) -> View:
         dataset[name] = _masked(dataset[name], status)
         if along is not None and along in dataset[name].dims and name in metrics:
             dataset[name] = _relative(dataset[name], along, options.relative["to"] if options.relative else "min")
-    dataset = _select(dataset, late)
+    dataset = select(dataset, late)
     for role in ("x", "hue", "style", "over"):
         name = getattr(options, role)
         if name is not None and name not in dataset.dims:
@@ -89,9 +90,11 @@ def make_view(dataset: Any, options: FigureOptions) -> View:
     if options.kind in ("optimum", "least"):
         dataset, metrics = _searched(dataset, options)
     kind, roles, fixed = _assign_roles(dataset, options)
+    dataset = _told_by_values(dataset, roles, kind)
     shown = {str(d) for d in dataset.dims if dataset.sizes[d] == 1} | set(fixed)
     dataset = dataset.isel({d: fixed.get(d, 0) for d in shown if d not in roles.values() and d not in roles["facets"]})
-    dataset = _without_infinite(dataset, [roles["x"], roles["y"]], notes)
+    dataset = _drawable(dataset, {"x": roles["x"], "y": roles["y"]}, options.log or (), notes)
+    dataset = dataset.sortby([d for d in (roles["x"], roles["y"]) if d in grid])  # scattered points keep their order
     view = View(options, kind, roles["x"], roles["y"], tuple(metrics), roles["hue"], roles["style"],
                 tuple(roles["facets"]), dataset, tuple(notes))
     view = _thinned(view)
@@ -99,7 +102,7 @@ def make_view(dataset: Any, options: FigureOptions) -> View:
     names = [*view.metrics, *(n for n in needed if n in view.data), *(["status"] if "status" in view.data else [])]
     data = view.data[list(dict.fromkeys(names))].load()
     if options.log is None:
-        options = replace(options, log=_spanning(data, view))
+        options = replace(options, log=(*_geometric_axes(data, view), *_spanning(data, view)))
     held = [f"${c}$ = {value_text(v)}" if len(str(c)) == 1 else f"{c} = {value_text(v)}"
             for c, v in ((c, data[c].values[()]) for c in data.coords if data[c].ndim == 0)
             if not data[c].attrs.get("_counted")]
@@ -113,75 +116,16 @@ def _make_dimensions(dataset: Any, options: FigureOptions) -> Any:
     roles = [options.x, *options.y, options.hue, options.style, *options.facets, options.over]
     seen: dict[Hashable, str] = {}
     for name in (n for n in roles if n in axes):
-        dimension = _dimension(dataset, name)
-        if dimension in seen:
-            raise refuse("axes", [seen[dimension], name], f"lie along the same dimension {dimension!r}; use one")
-        seen[dimension] = name
+        along = dimension(dataset, name)
+        if along in seen:
+            raise refuse("axes", [seen[along], name], f"lie along the same dimension {along!r}; use one")
+        seen[along] = name
     swap = {d: n for d, n in seen.items() if d != n}
     dataset = dataset.swap_dims(swap) if swap else dataset
     for d in dataset.dims:
         if d not in dataset.coords:
             dataset = dataset.assign_coords({d: (d, np.arange(dataset.sizes[d]), {"_counted": True})})
     return dataset
-
-
-def _dimension(dataset: Any, name: str) -> Any:
-    return name if name in dataset.dims else dataset[name].dims[0]
-
-
-def select(dataset: Any, sel: Mapping[str, Any]) -> Any:
-    """The part of a sweep at the values ``sel`` (axis -> value, list or "low:high"); ValueError if there is none."""
-    return _select(dataset, {_dimension(dataset, name): (name, wanted) for name, wanted in sel.items()})
-
-
-def _select(dataset: Any, sel: dict[Any, tuple[str, Any]]) -> Any:
-    for dimension, (name, wanted) in sel.items():
-        values = np.asarray(dataset[name].values)
-        dataset = dataset.isel({dimension: _indices(name, values, wanted)})
-    return dataset
-
-
-def _indices(name: str, values: np.ndarray, wanted: Any) -> Any:
-    if isinstance(wanted, str) and ":" in wanted:
-        ends = [_read(name, wanted, part) if part.strip() else end
-                for part, end in zip(wanted.split(":", 1), (-math.inf, math.inf), strict=True)]
-        found = np.flatnonzero((values >= ends[0]) & (values <= ends[1]))
-        if not found.size:
-            raise refuse(f"sel.{name}", wanted, f"selects nothing; the axis goes from {value_text(values.min())}"
-                                                f" to {value_text(values.max())}")
-        return found
-    if isinstance(wanted, str):
-        parts = [_read(name, wanted, part) for part in wanted.split(",")]
-        wanted = parts if len(parts) > 1 else parts[0]
-    if isinstance(wanted, (list, tuple)):
-        return np.array([_index(name, values, w) for w in wanted], int)
-    return _index(name, values, wanted)
-
-
-def _read(name: str, whole: str, part: str) -> float:
-    try:
-        return float(part)
-    except ValueError:
-        raise refuse(f"sel.{name}", whole, "is neither a number, nor numbers with commas, nor low:high") from None
-
-
-def _index(name: str, values: np.ndarray, wanted: Any) -> int:
-    if isinstance(wanted, bool) or not isinstance(wanted, (int, float)) or math.isnan(wanted):
-        raise refuse(f"sel.{name}", wanted, "is no number")
-    with np.errstate(invalid="ignore"):
-        distance = np.where(values == wanted, 0.0, np.abs(values.astype(float) - float(wanted)))
-    nearest = int(np.nanargmin(np.where(np.isnan(distance), math.inf, distance)))
-    finite = values[np.isfinite(values.astype(float))]
-    slack = 1e-9 * max(abs(float(wanted)), 1e-300)
-    inside = finite.size and finite.min() - slack <= wanted <= finite.max() + slack
-    if distance[nearest] > slack and (not inside or np.issubdtype(values.dtype, np.integer)):
-        raise refuse(f"sel.{name}", wanted, "is no value of the axis", _some(values))
-    return nearest
-
-
-def _some(values: np.ndarray) -> list[str]:
-    texts = [value_text(v) for v in values]
-    return texts if len(texts) <= 12 else [*texts[:4], "...", *texts[-4:]]
 
 
 def _default_metrics(dataset: Any, options: FigureOptions) -> tuple[str, ...]:
@@ -262,12 +206,33 @@ def best_index(values: np.ndarray, axis: np.ndarray, scale: float = 0.0) -> int:
     return best if 0 < best < values.size - 1 or (best == 0 and first_is_zero) else -1
 
 
-def _without_infinite(dataset: Any, names: list[str | None], notes: list[str]) -> Any:
-    for name in names:
-        finite = np.isfinite(dataset[name].values.astype(float)) if name is not None else np.array(True)
-        if not finite.all():
-            dataset = dataset.isel({name: np.flatnonzero(finite)})
+def _told_by_values(dataset: Any, roles: dict[str, Any], kind: str) -> Any:
+    """Lines over a counted dimension (points of a design, zipped axes) run over the first axis that varies along it."""
+    x = roles["x"]
+    if kind != "lines" or x not in dataset.coords or not dataset[x].attrs.get("_counted"):
+        return dataset
+    along = [c for c in dataset.coords if c != x and dataset[c].dims == (x,)]
+    varying = next((c for c in along if np.unique(dataset[c].values).size > 1), None)
+    if varying is None:
+        return dataset
+    roles["x"] = str(varying)
+    return dataset.swap_dims({x: varying})
+
+
+def _drawable(dataset: Any, directions: dict[str, str | None], log: tuple[str, ...], notes: list[str]) -> Any:
+    """Axes without what has no place on them: infinity, and on a logarithmic axis what is not positive."""
+    for letter, name in directions.items():
+        if name is None:
+            continue
+        values = dataset[name].values.astype(float)
+        shown = np.isfinite(values)
+        if not shown.all():
             notes.append(f"{name} = inf left out")
+        if letter in log and (values[shown] <= 0).any():
+            notes.append(f"{name} ≤ 0 left out")
+            shown &= values > 0
+        if not shown.all():
+            dataset = dataset.isel({name: np.flatnonzero(shown)})
     return dataset
 
 
@@ -287,6 +252,8 @@ def _assign_roles(dataset: Any, options: FigureOptions) -> tuple[str, dict[str, 
         large = sum(dataset.sizes[d] > 12 for d in dataset.dims) >= 2
         is_map = y is not None or options.z or (nothing_said and large)
         kind = "map" if is_map else "lines"
+    if kind == "lines" and roles["x"] is None and options == FigureOptions() and not free():
+        kind = "table"  # a single point
     for role in {"map": ("x", "y"), "lines": ("x",), "table": ()}[kind]:
         if roles[role] is None:
             if not free():
@@ -323,13 +290,29 @@ def _thinned(view: View) -> View:
     return replace(view, data=data, notes=tuple(notes))
 
 
+def spans_thousands(values: np.ndarray) -> bool:
+    """Whether all finite values are positive, and the largest is 1000 times the middle one."""
+    finite = values[np.isfinite(values)]
+    return bool(finite.size and finite.min() > 0 and finite.max() >= 1e3 * np.median(finite))
+
+
+def is_geometric(values: np.ndarray) -> bool:
+    """Whether the finite values are five or more, positive, span a factor of 20, and are evenly spaced in logarithm."""
+    finite = np.sort(values[np.isfinite(values)].astype(float))
+    if finite.size < 5 or finite[0] <= 0 or finite[-1] < 20 * finite[0]:
+        return False
+    steps = np.diff(np.log(finite))
+    return bool(np.ptp(steps) <= 0.01 * steps.mean())
+
+
 def _spanning(data: Any, view: View) -> tuple[str, ...]:
-    """The direction of the metrics if all are positive and their largest value is 1000 times the middle one."""
-    for name in view.metrics:
-        finite = data[name].values[np.isfinite(data[name].values)]
-        if not finite.size or finite.min() <= 0 or finite.max() < 1e3 * np.median(finite):
-            return ()
-    return ("z",) if view.kind == "map" else ("y",)
+    if not view.metrics or not all(spans_thousands(data[name].values) for name in view.metrics):
+        return ()
+    return {"map": ("z",), "lines": ("y",)}.get(view.kind, ())
+
+
+def _geometric_axes(data: Any, view: View) -> tuple[str, ...]:
+    return tuple(letter for letter, name in (("x", view.x), ("y", view.y)) if name and is_geometric(data[name].values))
 
 
 def _check_names(view: View) -> None:
