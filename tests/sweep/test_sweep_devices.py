@@ -49,10 +49,8 @@ def long_sweep(**more):
                  const={"m": 1, "K": 0}, block_points=10**6, run={"check": 0}, **more)
 
 
-@pytest.mark.parametrize(("speeds", "chosen"), [
-    ({256: 1.0, 512: 1.0, 1024: 1.0, 2048: 1.2, 4096: 1.1}, 2048), ({2048: 1.04}, 1024), ({512: 1.5}, 512)])
-def test_the_fastest_inner_batch_is_fixed_in_the_store(tmp_path, monkeypatch, speeds, chosen):
-    asked = []
+def test_the_fastest_inner_batch_is_fixed_in_the_store(tmp_path, monkeypatch):
+    asked, speeds, chosen = [], {2048: 1.2, 4096: 1.1}, 2048
 
     def measure(problem, batch, devices):
         asked.append(batch)
@@ -68,6 +66,12 @@ def test_the_fastest_inner_batch_is_fixed_in_the_store(tmp_path, monkeypatch, sp
     speeds[4096] = 9.0
     run_sweep(long_sweep().problem, path, RunOptions(resume="auto"))
     assert read_attributes(path)["inner_batch"] == chosen and len(asked) == 5, "the store's own is used again"
+
+
+@pytest.mark.parametrize(("speeds", "chosen"), [({2048: 1.04}, 1024), ({512: 1.5}, 512), ({4096: 1.06}, 4096)])
+def test_a_batch_must_be_clearly_faster(monkeypatch, speeds, chosen):
+    monkeypatch.setattr(plan, "measure_speed", lambda problem, batch, devices: 100.0 * speeds.get(batch, 1.0))
+    assert plan.calibrated_inner_batch(long_sweep().problem, None, hetjax.sweep.kernel.choose_devices())[0] == chosen
 
 
 def test_short_sweeps_and_given_batches_are_not_calibrated(tmp_path, monkeypatch):
