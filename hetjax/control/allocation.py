@@ -26,9 +26,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hetjax.control.policy_levels import allowed, busy_sets, solver
+from hetjax.control.policy_levels import allowed, solver
 from hetjax.control.process import MDP, from_events
 from hetjax.ctmc import stationary
+from hetjax.models.threshold_queue.chain import busy_sets
 from hetjax.processes import MAP
 from hetjax.processes.checks import as_real, concrete, require
 from hetjax.result import Status

@@ -37,6 +37,7 @@ from jax import lax
 from hetjax.ctmc import elimination, logarithmic_reduction, panels
 from hetjax.ctmc.batching import points_last
 from hetjax.ctmc.blocks import LARGE, block_times
+from hetjax.models.threshold_queue.chain import busy_sets
 
 Array = jax.Array
 _UNROLLED = 8  # states; a single point with more is solved in loops, which compile faster
@@ -75,11 +76,6 @@ class Outcome(NamedTuple):
     evaluations: Array
     settled: Array
     enough: Array
-
-
-def busy_sets(slow: int) -> np.ndarray:
-    """(2^slow, slow) booleans: which slow servers are busy in the set with that number."""
-    return (np.arange(2**slow)[:, None] >> np.arange(slow)) & 1 == 1
 
 
 def supersets(sets: int) -> list[list[int]]:

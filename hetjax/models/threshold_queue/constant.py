@@ -21,8 +21,9 @@ laws of D0 + D1 and G),
 
     K x = h:    x = (1 - G) u + c 1,    c = gamma h/(mu - lambda),    -(D0 + D1) u = h - c (mu - D1 1),
 
-where only mu - lambda is small near saturation. The pass is this project's own derivation; its second route is
-:func:`hetjax.threshold_queue.solve`.
+where only mu - lambda is small near saturation. Times upwards grow like (mu1/lambda)^n: they and what each level adds
+are scaled by a common power of two, which the quotient does not see. The pass is this project's own derivation; its
+second route is :func:`hetjax.threshold_queue.solve`.
 """
 
 import functools
@@ -41,6 +42,7 @@ from hetjax.models.threshold_queue.params import Params, status
 from hetjax.result import Status
 
 Array = jax.Array
+_LARGE = 2.0**32  # times upwards are scaled back beyond it
 
 
 class BestThreshold(NamedTuple):
@@ -145,10 +147,9 @@ def _all_thresholds(D0: Array, D1: Array, mu1: Array, mu2: Array, *, count: int)
         x, _ = elimination.solve(rates, exits, jnp.concatenate(right, axis=1))
         return x[:, :-2], x[:, -2:]
 
-    def climb(state: tuple[Array, Array, Array, Array, Array],
-              n: Array) -> tuple[tuple[Array, Array, Array, Array, Array], Array]:
-        G00, c0, G11, G10, c1 = state
-        here = jnp.concatenate([one, n * one], axis=1)
+    def climb(state: tuple[Array, ...], n: Array) -> tuple[tuple[Array, ...], Array]:
+        G00, c0, G11, G10, c1, unit = state
+        here = unit * jnp.concatenate([one, n * one], axis=1)
         new00, new0 = passages(quiet + fast * G00, arrive, [D1, here + fast * c0])
         swap = slow * G00 + fast * G10
         x, new1 = passages(quiet + fast * G11, arrive + mu2[None] + mu1[None] * jnp.sum(G10, axis=1),
@@ -156,14 +157,14 @@ def _all_thresholds(D0: Array, D1: Array, mu1: Array, mu2: Array, *, count: int)
         new11, new10 = x[:, :p], x[:, p:]
         y, _ = elimination.stationary_measure(closing + slow * new00 + fast * (new10 + new11))
         columns = slow * new0 + fast * new1
-        cost = (n + 1) * time_above + more
-        y = y[:, None]
-        value = jnp.sum(y * (cost + columns[:, 1:]), axis=(0, 1)) / jnp.sum(y * (time_above + columns[:, :1]),
-                                                                            axis=(0, 1))
-        return (new00, new0, new11, new10, new1), value
+        above = unit * jnp.concatenate([time_above, (n + 1) * time_above + more], axis=1)
+        time, number = jnp.sum(y[:, None] * (above + columns), axis=0)
+        large = jnp.max(columns, axis=(0, 1), keepdims=True) > _LARGE
+        scale = jnp.where(large, jnp.full_like(unit, 1 / _LARGE), jnp.ones_like(unit))
+        return (new00, new0 * scale, new11, new10, new1 * scale, unit * scale), number / time
 
     none = jnp.zeros_like(D1)
     empty = jnp.concatenate([one, 0 * one], axis=1)
     G00, c0 = passages(quiet, arrive, [D1, empty])
-    start = (G00, c0, none, none, 0 * empty)
+    start = (G00, c0, none, none, 0 * empty, jnp.ones_like(fast))
     return lax.scan(climb, start, jnp.arange(1, count + 1).astype(D0.dtype))[1]

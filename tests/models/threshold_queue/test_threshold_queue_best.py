@@ -34,6 +34,8 @@ def test_one_pass_for_poisson_arrivals_and_single_precision():
     rates = [jnp.asarray(x) for x in (rho * (1 + 1 / r), np.ones(64), 1 / r)]
     one_pass = jax.jit(jax.vmap(lambda a, b, c: threshold_queue.mean_numbers(
         Params(-a.reshape(1, 1), a.reshape(1, 1), b, c, 1, max_threshold=1), 16)))
+    rates[0] = rates[0].at[:4].set(jnp.asarray([1e-3, 1e-4, 1e-5, 1e-6]))  # times upwards beyond float32's range
+    rho = np.asarray(rates[0] / (rates[1] + rates[2]))
     single = one_pass(*(x.astype(jnp.float32) for x in rates))
     assert single.dtype == jnp.float32
     for T in (1, 4, 16):
