@@ -95,19 +95,43 @@ def test_real_buffers_against_incomplete_gamma_functions():
         tail = survival(stalling.Params(q, r, K, M, 2, 2), t)[0]
         waits = survival(stalling.Params(q, r, K, M, 2, 2), t, "waiting")[0]
         with mpmath.workdps(30):
-            q, r, K, M, t = (mpmath.mpf(x) for x in (q, r, K, M, t))
-            below, _, P, h = weights(q, r, K, M, 2, 2)
-            b, mu, nu = 2 * q, 1 / r, 2 + 2 / r
-            buffer = queue_tails(t, 2 - b, mpmath.mpf(2), b, K, mpmath.mpf(1))
-            slow = queue_tails(t, nu - b, nu, b, M, mu)
-            fast = after_stage(t, nu - b, nu, b, M, K, mpmath.mpf(2), mpmath.mpf(1))
-            to_fast, to_slow = 2 / nu, 2 * mu / nu
-            total = below + (1 - q**K) / (1 - q) + P * (h - 1) + P * (1 - (b / nu)**M) / (1 - b / nu)
-            wait = buffer[0] + P * (to_slow * slow[0] + to_fast * fast[0])
-            rest = below * mpmath.exp(-t) + P * (h - 1) * mpmath.exp(-mu * t)
-            response = wait + rest + buffer[1] + P * (to_slow * slow[1] + to_fast * fast[1])
-        assert abs(float(waits) / float(wait / total) - 1) < 1e-14
-        assert abs(float(tail) / float(response / total) - 1) < 1e-14
+            exact_tail, exact_waits = (float(x) for x in two_and_two(*(mpmath.mpf(x) for x in (q, r, K, M, t))))
+        assert abs(float(waits) / exact_waits - 1) < 1e-14
+        assert abs(float(tail) / exact_tail - 1) < 1e-14
+
+
+@pytest.mark.slow
+def test_percentile_and_its_gradient_to_high_precision():
+    """The percentile solves survival = 1 - p, and its slopes are -S_x / S_t, both of the formula at 40 digits."""
+    def percentile(x):
+        return stalling.response_time_percentile(stalling.Params(*x, 2, 2), 0.95)
+
+    points = jnp.asarray([(0.8, 3.0, 2.4, 5.7), (1.4, 0.7, 1.3, 0.6), (1.1, 9.0, 6.5, 12.3)])
+    times, slopes = jax.jit(jax.vmap(lambda x: (percentile(x), jax.jacfwd(percentile)(x))))(points)
+    for point, t, slope in zip(points, times, slopes, strict=True):
+        with mpmath.workdps(40):
+            x = [mpmath.mpf(float(v)) for v in (*point, t)]
+            h = mpmath.mpf(10)**-13  # error h^2, digits lost 13 of 40
+            partial = [(two_and_two(*x[:i], v + h, *x[i + 1:])[0] - two_and_two(*x[:i], v - h, *x[i + 1:])[0]) / (2 * h)
+                       for i, v in enumerate(x)]
+            gap = float((two_and_two(*x)[0] - (1 - mpmath.mpf("0.95"))) / partial[4])
+            exact = np.array([float(-p / partial[4]) for p in partial[:4]])
+        assert abs(gap) < 3e-14 * float(t)
+        np.testing.assert_allclose(slope, exact, rtol=1e-11)
+
+
+def two_and_two(q, r, K, M, t):
+    """P(response > t) and P(waiting > t) for m = n = 2 from incomplete gamma functions, at real K and M."""
+    below, _, P, h = weights(q, r, K, M, 2, 2)
+    b, mu, nu = 2 * q, 1 / r, 2 + 2 / r
+    buffer = queue_tails(t, 2 - b, mpmath.mpf(2), b, K, mpmath.mpf(1))
+    slow = queue_tails(t, nu - b, nu, b, M, mu)
+    fast = after_stage(t, nu - b, nu, b, M, K, mpmath.mpf(2), mpmath.mpf(1))
+    to_fast, to_slow = 2 / nu, 2 * mu / nu
+    total = below + (1 - q**K) / (1 - q) + P * (h - 1) + P * (1 - (b / nu)**M) / (1 - b / nu)
+    wait = buffer[0] + P * (to_slow * slow[0] + to_fast * fast[0])
+    rest = below * mpmath.exp(-t) + P * (h - 1) * mpmath.exp(-mu * t)
+    return (wait + rest + buffer[1] + P * (to_slow * slow[1] + to_fast * fast[1])) / total, wait / total
 
 
 def test_less_than_one_place():
