@@ -1,8 +1,8 @@
 """Two parallel nodes, search for the best word: ``python tests/benchmarks/parallel_queues.py [--json FILE]``.
 
 Protocol. One process, float64, compilation excluded, contenders alternating, best of ``--repeats``; wall and CPU
-seconds a point, since CPU seconds hardly depend on what else the machine does. Random pairs of nodes (mu1 from .5 to 3, mu1/mu2
-from 1 to 6, loads .1 to .95):
+seconds a point, since CPU seconds hardly depend on what else the machine does. Random pairs of
+nodes (mu1 from .5 to 3, mu1/mu2 from 1 to 6, loads .1 to .95):
 
 descent    best word to length 40 with the best constant thresholds 1..8, ``--points`` points in one batch;
 full       every density to length 40 with all thresholds 1..8, on ``--sample`` of the points: the check of the descent;
