@@ -1,4 +1,4 @@
-"""The commands that look at what there is: status, verify, diff, export, plot, models."""
+"""The commands that look at what there is: status, verify, diff, export, plot, explore, models."""
 
 import argparse
 import json
@@ -6,8 +6,9 @@ import logging
 import sys
 import time
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
 
+from hetjax.cli.figure import figure_options, selection
 from hetjax.sweep.errors import SpecError, nearest
 from hetjax.sweep.state import StoreStatus, flagged, read_attributes, store_status
 
@@ -127,34 +128,52 @@ def export(options: argparse.Namespace) -> int:
 def plot(options: argparse.Namespace) -> int:
     """``hetjax plot``."""
     table = read_attributes(options.store)["plot"]
-    asked = {key: value for key in ("x", "y", "z", "hue", "style", "facets", "kind", "over", "of", "log", "title")
-             if (value := getattr(options, key))}
-    if options.sel:
-        asked["sel"] = dict(selection(text) for text in options.sel)
+    asked = figure_options(options)
     from hetjax.plot import plot_all, plot_sweep
+    from hetjax.sweep.reader import open_sweep
 
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    if asked or not table:
-        files = plot_sweep(options.store, asked, options.out)
+    figures = [asked] if asked or not table else table if isinstance(table, list) else [table]
+    if options.figure is not None:
+        if asked or not 1 <= options.figure <= len(figures):
+            raise SpecError(f"--figure {options.figure}: " + (
+                "options of a figure were given too; give either" if asked else f"the store has {len(figures)}"))
+        figures = [figures[options.figure - 1]]
+    data = open_sweep(options.store, allow_incomplete=options.allow_incomplete)
+    stem = Path(options.store).with_name(Path(options.store).name.removesuffix(".zarr"))
+    if options.out is None:
+        files = plot_all(data, figures, stem.parent, stem.name)
+    elif len(figures) == 1:
+        files = plot_sweep(data, figures[0], options.out, stem.name)
+    elif Path(options.out).suffix and not Path(options.out).is_dir():
+        raise SpecError(f"-o {options.out} is one file, and the store has {len(figures)} figures; give a folder, or"
+                        " choose one with --figure N")
     else:
-        files = plot_all(options.store, table, options.out)
+        files = plot_all(data, figures, options.out, stem.name)
     for file in files:
         print(file)
     return 0
 
 
-def selection(text: str) -> tuple[str, Any]:
-    """``AXIS=VALUE`` as a pair; the value a number, a list of them or a text like ``1:5``."""
-    name, equals, value = text.partition("=")
-    if not equals or not name or not value:
-        raise SpecError(f"--sel {text!r} is not of the form AXIS=VALUE")
-    if ":" in value:
-        return name, value
-    try:
-        numbers = [float(part) for part in value.split(",")]
-    except ValueError:
-        raise SpecError(f"--sel {text!r} needs numbers: AXIS=2, AXIS=1,2,5 or AXIS=1:5") from None
-    return name, numbers if len(numbers) > 1 else numbers[0]
+def explore(options: argparse.Namespace) -> int:
+    """``hetjax explore``."""
+    read_attributes(options.store)
+    from hetjax.explore import explore_sweep
+    from hetjax.sweep.reader import open_sweep
+
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    thin = {}
+    for text in options.thin:
+        axis, _, step = text.partition("=")
+        if not axis or not step.isascii() or not step.isdecimal() or not 1 <= int(step) < 2**31:
+            raise SpecError(f"--thin {text!r} is not of the form AXIS=N, N a whole number from 1 on")
+        thin[axis] = int(step)
+    stem = Path(options.store).with_name(Path(options.store).name.removesuffix(".zarr"))
+    data = open_sweep(options.store, allow_incomplete=options.allow_incomplete)
+    print(explore_sweep(data, options.out or stem.with_name(f"{stem.name}.html"), metrics=options.metric,
+                        sel=dict(selection(text) for text in options.sel), thin=thin, precision=options.precision,
+                        limit_mb=options.limit))
+    return 0
 
 
 def models(options: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 import hetjax
 from hetjax.cli import compute, look
+from hetjax.cli.figure import add_figure
 
 EXIT_CODES = """exit codes:
   0   complete and clean; verify: intact; diff: equal
@@ -89,12 +90,25 @@ def make_parser() -> argparse.ArgumentParser:
     diff.add_argument("second", metavar="STORE")
     diff.add_argument("--relative", type=_tolerance, default=0.0, metavar="R", help="up to R * size is equal")
     diff.add_argument("--absolute", type=_tolerance, default=0.0, metavar="A", help="up to A is equal")
-    for sub in (export, diff):
-        sub.add_argument("--allow-incomplete", action="store_true", help="also of a store that is not finished")
     for sub in (status, verify, diff):
         sub.add_argument("--json", action="store_true", help="as JSON")
     plot = command("plot", look.plot, "draw figures of a store (those of its [plot] table, or the one described here)")
-    _add_figure(plot)
+    _add_store(plot)
+    _add_selection(plot)
+    add_figure(plot)
+    explore = command("explore", look.explore, "write a store as one interactive HTML page that needs no network")
+    _add_store(explore)
+    explore.add_argument("-o", "--out", metavar="FILE", help="the page (default: the store's name with .html)")
+    explore.add_argument("--metric", action="append", metavar="NAME",
+                         help="only this metric; may be repeated (default: all)")
+    _add_selection(explore)
+    explore.add_argument("--thin", action="append", default=[], metavar="AXIS=N",
+                         help="only every N-th value of an axis; may be repeated")
+    explore.add_argument("--precision", choices=("float32", "float64"),
+                         help="of the numbers in the page (default: float64 while it is small)")
+    explore.add_argument("--limit", type=_positive, default=50, metavar="MB", help="size of the page (default: 50)")
+    for sub in (export, diff, plot, explore):
+        sub.add_argument("--allow-incomplete", action="store_true", help="also of a store that is not finished")
     models = command("models", look.models, "list the models with their parameters and metrics")
     models.add_argument("name", nargs="?", metavar="MODEL", help="only this model, in full")
     return parser
@@ -129,23 +143,6 @@ def _add_running(*subs: argparse.ArgumentParser) -> None:
 def _add_selection(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--sel", action="append", default=[], metavar="AXIS=VALUE",
                      help="hold an axis at a value, at some (1,2,5) or in a range (1:5); may be repeated")
-
-
-def _add_figure(plot: argparse.ArgumentParser) -> None:
-    _add_store(plot)
-    plot.add_argument("-x", help="axis along the page")
-    plot.add_argument("-y", action="append", help="metric (lines; repeat for several), or axis up the page (map)")
-    plot.add_argument("-z", action="append", help="metric of a map")
-    plot.add_argument("--hue", help="axis told apart by colour")
-    plot.add_argument("--style", help="axis told apart by line style")
-    plot.add_argument("--facets", action="append", help="axis told apart by panel (at most two)")
-    plot.add_argument("--kind", help="lines, map, optimum, least or table")
-    plot.add_argument("--over", help="axis searched by the kinds optimum and least")
-    plot.add_argument("--of", help="metric that the kinds optimum and least look at")
-    _add_selection(plot)
-    plot.add_argument("--log", action="append", choices=("x", "y", "z"), help="logarithmic axis; may be repeated")
-    plot.add_argument("--title")
-    plot.add_argument("-o", "--out", metavar="FILE", help="file (.png, .pdf, .svg) or folder")
 
 
 def _shard(text: str) -> tuple[int, int]:

@@ -21,14 +21,14 @@ __all__ = ["FigureOptions", "check_figures", "draw", "parse_figure", "plot_all",
 
 
 def plot_sweep(path_or_dataset: Any, figure: Mapping[str, Any] | None = None,
-               out: str | os.PathLike[str] | None = None) -> list[Path]:
+               out: str | os.PathLike[str] | None = None, name: str | None = None) -> list[Path]:
     """Draws one figure of a sweep and writes it; returns the files.
 
     ``path_or_dataset``: a finished store, or an xarray Dataset like those of ``open_sweep`` and ``run_in_memory``.
     ``figure``: the options (see :mod:`hetjax.plot.options`). ``out``: a file ending in .png, .pdf or .svg; or a name
     without one of these endings, or a folder: then a PNG and a PDF are written. By default the files lie beside the
-    store and are called like it, or like the option ``file``. ValueError (one line: key, value, choices) for options
-    that do not fit.
+    store and are called like it, or like ``name``, or like the option ``file``. ValueError (one line: key, value,
+    choices) for options that do not fit.
 
     >>> import numpy as np, xarray as xr
     >>> K, r = np.arange(5), np.array([2.0, 4.0])
@@ -36,18 +36,18 @@ def plot_sweep(path_or_dataset: Any, figure: Mapping[str, Any] | None = None,
     >>> [p.name for p in plot_sweep(data, {"x": "K", "y": "mean_number", "hue": "r"}, "families.png")]
     ['families.png']
     """
-    dataset, stem = _opened(path_or_dataset)
+    dataset, stem = _opened(path_or_dataset, name)
     options = _parsed(dataset, figure)
     return _write(dataset, options, _paths(options, stem, out))
 
 
 def plot_all(path_or_dataset: Any, plot_table: Sequence[Mapping[str, Any]] | Mapping[str, Any],
-             out_dir: str | os.PathLike[str] | None = None) -> list[Path]:
+             out_dir: str | os.PathLike[str] | None = None, name: str | None = None) -> list[Path]:
     """Draws every figure of a ``[plot]`` table (or list of them) into ``out_dir``, after checking all of them.
 
-    A figure without the option ``file`` is called like the store, with ``-2``, ``-3``... from the second on.
+    A figure without the option ``file`` is called like the store, or ``name``, and ``-2``, ``-3``... from the second on.
     """
-    dataset, stem = _opened(path_or_dataset)
+    dataset, stem = _opened(path_or_dataset, name)
     checked = [_parsed(dataset, table) for table in _as_list(plot_table)]
     folder = Path(out_dir) if out_dir is not None else stem.parent
     names = [stem.name if i == 0 else f"{stem.name}-{i + 1}" for i in range(len(checked))]
@@ -94,13 +94,13 @@ def _as_list(plot_table: Any) -> list[Any]:
     return list(plot_table)
 
 
-def _opened(path_or_dataset: Any) -> tuple[Any, Path]:
+def _opened(path_or_dataset: Any, name: str | None = None) -> tuple[Any, Path]:
     if isinstance(path_or_dataset, (str, os.PathLike)):
         from hetjax.sweep import open_sweep
 
         path = Path(path_or_dataset)
-        return open_sweep(path), path.parent / path.name.removesuffix(".zarr")
-    return path_or_dataset, Path("sweep")
+        return open_sweep(path), path.parent / (name or path.name.removesuffix(".zarr"))
+    return path_or_dataset, Path(name or "sweep")
 
 
 def _paths(options: FigureOptions, stem: Path, out: str | os.PathLike[str] | None) -> list[Path]:

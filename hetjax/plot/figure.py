@@ -78,7 +78,8 @@ def _size(view: View, rows: int, columns: int) -> tuple[float, float]:
     if view.kind == "table":
         head, lines = table_rows(view)
         width = sum(max(map(len, column)) + 3 for column in zip(head, *lines, strict=True))
-        return max(5.0, 0.078 * width), 0.26 * (len(lines) + 3)
+        title = view.options.title if view.options.title is not None else str(view.data.attrs.get("title", ""))
+        return max(5.0, 0.078 * width, 0.105 * len(title)), 0.26 * (len(lines) + 3)
     if rows == columns == 1:
         return 6.8, 4.2
     return min(2.9 * columns + 1.2, 13.0), 2.6 * rows + 0.9
