@@ -4,6 +4,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 from importlib.resources import files
 from typing import Any
 
@@ -25,13 +26,9 @@ def page_text(data: dict[str, Any]) -> str:
     held = json.dumps(data | {"version": __version__, "colours": _colours()}, ensure_ascii=True, allow_nan=False)
     for character in "<>&":  # nothing in the data can end its script element
         held = held.replace(character, f"\\u{ord(character):04x}")
-    text = folder.joinpath("page.html").read_text("utf-8")
-    # the data last: what it holds is not searched for the marks of the others
-    for mark, value in (("TITLE", html.escape(data["title"])), ("POLICY", allowed),
-                        ("STYLE", folder.joinpath("page.css").read_text("utf-8")), ("SCRIPT", script), ("DATA", held)):
-        before, _, after = text.partition(f"@{mark}@")
-        text = before + value + after
-    return text
+    parts = {"TITLE": html.escape(data["title"]), "POLICY": allowed, "SCRIPT": script, "DATA": held,
+             "STYLE": folder.joinpath("page.css").read_text("utf-8")}
+    return re.sub("@([A-Z]+)@", lambda mark: parts[mark[1]], folder.joinpath("page.html").read_text("utf-8"))
 
 
 def _colours() -> str:
