@@ -138,6 +138,11 @@ def _find(items: Sequence[Any], name: str, what: str) -> Any:
 
 
 _BUILTIN: dict[str, str] = {  # name -> module:attribute, imported when asked for
+    "allocation": "hetjax.control.model:MODEL",
+    "allocation_gap": "hetjax.control.rules:GAP_MODEL",
+    "allocation_gap_law": "hetjax.control.rules:GAP_LAW_MODEL",
+    "allocation_gap_law_renewal": "hetjax.control.rules:RENEWAL_GAP_LAW_MODEL",
+    "allocation_gap_renewal": "hetjax.control.rules:RENEWAL_GAP_MODEL",
     "overflow": "hetjax.models.overflow:MODEL",
     "overflow_general": "hetjax.models.overflow:GENERAL_MODEL",
     "parallel_queues": "hetjax.models.parallel_queues:MODEL",
