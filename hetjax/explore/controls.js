@@ -119,8 +119,8 @@ function build() {
   dims.forEach((dim, d) => {
     const id = "at-" + d, text = dim.axes.length === 1 ? label(dim.axes[0]) : dim.name;
     const title = element("label", { for: id, title: dim.axes.map(a => a.about).filter(Boolean).join("; ") }, sliders);
-    const output = element("output", { for: id, id: id + "-value" }, title);
-    element("span", {}, title, text);
+    const output = element("output", { for: id, id: id + "-value", class: dim.axes.length > 1 ? "long" : "" }, title);
+    title.prepend(text);
     const slider = element("input", { type: "range", id, min: 0, max: dim.size - 1, step: 1 }, sliders);
     slider.disabled = dim.size === 1;
     slider.addEventListener("input", () => { state.at[d] = Number(slider.value); render(); });

@@ -9,7 +9,7 @@ import numpy as np
 
 from hetjax.plot.options import refuse
 from hetjax.plot.select import dimension, select
-from hetjax.plot.text import describe, symbol
+from hetjax.plot.text import describe, symbol, unit_text
 from hetjax.plot.view import axis_names, is_geometric, metric_names, spans_thousands
 from hetjax.result import STATUS_MEANINGS, Status
 
@@ -39,6 +39,8 @@ def chosen_part(dataset: Any, metrics: Sequence[str] | None, sel: Mapping[str, A
         if isinstance(step, bool) or not isinstance(step, int) or step < 1:
             raise _refuse(f"thin.{name}", step, "is no whole number from 1 on")
         dataset = dataset.isel({dimension(dataset, name): slice(None, None, step)})
+    for name in [d for d in dataset.dims if d in dataset.coords]:
+        dataset = dataset.isel({name: np.argsort(dataset[name].values, kind="stable")})
     names = list(dict.fromkeys(metrics or known))
     if not names:
         raise _refuse("store", sorted(map(str, dataset.data_vars)), "holds no metric over an axis")
@@ -120,9 +122,8 @@ def _fits(values: np.ndarray) -> bool:
 
 
 def _labels(array: Any) -> dict[str, str]:
-    unit = str(array.attrs.get("units", "1"))
     return {"name": str(array.name), "symbol": plain(symbol(array)), "words": plain(describe(array)),
-            "about": str(array.attrs.get("long_name", "")), "unit": "" if unit == "1" else unit}
+            "about": str(array.attrs.get("long_name", "")), "unit": unit_text(array)}
 
 
 def plain(text: str) -> str:

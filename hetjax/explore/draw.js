@@ -80,5 +80,5 @@ const hex = rgb => "#" + rgb.map(c => c.toString(16).padStart(2, "0")).join("");
 // Colours of rising lightness that stay apart from the paper.
 function lineColour(i, count, dark) {
   const t = count > 1 ? i / (count - 1) : 0;
-  return hex(COLOURS[Math.round(255 * (dark ? 0.28 + 0.72 * t : 0.85 * t))]);
+  return hex(COLOURS[Math.round(255 * (dark ? 0.4 + 0.6 * t : 0.85 * t))]);
 }

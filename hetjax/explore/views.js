@@ -76,8 +76,7 @@ function leftOut(note, axis, order) {
 function legendLine(svg, look, k, colour, current, state, member) {
   const y = BOX.top + 30 + 18 * k, left = BOX.right + 12;
   if (k === 0) {
-    const heading = dims[state.lines].axes.length === 1 ? sign(dims[state.lines].axes[0]) : "";
-    words(svg, left, y - 18, heading, look, { "font-weight": "bold" });
+    words(svg, left, y - 18, fitted(dims[state.lines].axes.map(sign).join(", "), 100)[0], look, { "font-weight": "bold" });
   }
   node("line", { x1: left, x2: left + 24, y1: y - 4, y2: y - 4, stroke: colour, "stroke-width": current ? 3 : 1.8,
                  "stroke-dasharray": DASHES[k % DASHES.length] }, svg);
@@ -95,12 +94,13 @@ function borders(values, logarithmic) {
   return logarithmic ? out.map(Math.exp) : out;
 }
 
-// As in the figures: a logarithmic scale ends where 99 % of the values lie within a factor of ten, and spans six decades.
+// A logarithmic scale ends at ten times what 95 % of the values stay below, and spans six decades at most: one column of
+// huge values beside an unstable region would else leave a single colour for all others.
 function colourEnds(values, logarithmic) {
   let [low, high] = range(values, logarithmic);
   if (logarithmic) {
     const kept = Float64Array.from(values).filter(v => Number.isFinite(v) && v > 0).sort();
-    if (kept.length) high = Math.min(high, 10 * kept[Math.floor(0.99 * (kept.length - 1))]);
+    if (kept.length) high = Math.min(high, 10 * kept[Math.floor(0.95 * (kept.length - 1))]);
     low = Math.max(low, high * 1e-6);
   }
   return [low, high];
@@ -135,7 +135,7 @@ function mapView(svg, state) {
     gaps = paint(svg, state, xo, yo, xEdges, yEdges, xs, ys, at, colour);
     frame(svg, look, xs, ys, label(x), label(y), false, false);
   }
-  colourBar(svg, look, tone, label(metric));
+  colourBar(svg, look, tone, label(metric), seen.some(v => v > ends[1]));
   const here = [xs.to(x.values[state.at[x.dim]]), ys.to(y.values[state.at[y.dim]])];
   if (here.every(Number.isFinite)) {
     for (const [stroke, width] of [["#000000", 4], ["#ffffff", 2]]) {
@@ -178,12 +178,13 @@ function cellOf(edges, value) {
   return low;
 }
 
-function colourBar(svg, look, tone, text) {
+function colourBar(svg, look, tone, text, beyond) {
   const left = BOX.right + 14, height = BOX.bottom - BOX.top, steps = 64;
   for (let k = 0; k < steps; k++) {
     node("rect", { x: left, y: BOX.bottom - (k + 1) * height / steps, width: 13, height: height / steps + 0.6,
                    fill: hex(COLOURS[Math.round(255 * (k + 0.5) / steps)]) }, svg);
   }
+  if (beyond) words(svg, left, BOX.top - 3, "▲ more", look, { "font-size": 10 });
   for (const v of tone.ticks) {
     const p = BOX.bottom - tone.to(v) / 255 * height;
     node("line", { x1: left + 13, x2: left + 17, y1: p, y2: p, stroke: look.soft }, svg);

@@ -60,16 +60,22 @@ def axis_label(array: Any, given: str | None = None, inches: float = 4.0) -> str
     """``Words, $symbol$ (unit)``, wrapped to ``inches``."""
     if given is not None:
         return given
-    sign, unit = symbol(array), array.attrs.get("units", "1")
+    sign, unit = symbol(array), unit_text(array)
     words = sign if sign.startswith("$\\partial") else describe(array)
     if sign and sign != words:
         words += f", {sign}"
+    if unit:
+        words += f" ({unit})"
+    return _wrapped(words, max(16, int(inches / 0.075)))
+
+
+def unit_text(array: Any) -> str:
+    """The unit of an axis, a metric or a gradient (reduced); empty if it has none."""
+    unit = str(array.attrs.get("units", "1"))
     quotient = re.fullmatch(r"\((.+)\) / \((.+)\)", unit)  # of a gradient
     if quotient:
         unit = _quotient_unit(*quotient.groups())
-    if unit not in ("1", ""):
-        words += f" ({unit})"
-    return _wrapped(words, max(16, int(inches / 0.075)))
+    return "" if unit == "1" else unit
 
 
 def _quotient_unit(above: str, below: str) -> str:
