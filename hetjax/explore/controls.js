@@ -160,7 +160,7 @@ function files(name, points) {
 function render() {
   if (waiting) return;
   waiting = true;
-  requestAnimationFrame(() => { waiting = false; draw(); });
+  setTimeout(() => { waiting = false; draw(); });
 }
 
 function draw() {
