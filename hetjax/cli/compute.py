@@ -56,7 +56,8 @@ def retry(options: argparse.Namespace) -> int:
     from hetjax.sweep.retry import retry_sweep
 
     return _computed(options, options.store,
-                     lambda: retry_sweep(options.store, _words(options.status), options=_run_options(options)))
+                     lambda: retry_sweep(options.store, _words(options.status),
+                                         options=_run_options(options, executor=options.executor)))
 
 
 def extend(options: argparse.Namespace) -> int:

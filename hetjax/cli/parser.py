@@ -49,9 +49,6 @@ def make_parser() -> argparse.ArgumentParser:
     run.add_argument("--shard", type=_shard, metavar="I/N",
                      help="compute only part I of N (0 <= I < N), beside other parts; needs --resume auto; a last run"
                           " without it completes the store")
-    run.add_argument("--executor", metavar="dask:ADDRESS",
-                     help="have the blocks computed by the workers of a dask scheduler (dask:tcp://head:8786), or by N"
-                          " processes here (dask:local:N)")
     run.add_argument("--resume", choices=("auto", "must"),
                      help="auto: continue the store or start it; must: only continue")
     run.add_argument("--overwrite", action="store_true", help="delete an existing store first")
@@ -74,6 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_store(refine)
     refine.add_argument("--over", action="append", required=True, metavar="AXIS",
                         help="axis to refine; may be repeated, or a,b,c")
+    _add_executor(run, retry)
     _add_devices(plan, run, retry, extend, refine)
     _add_running(run, retry, extend, refine)
     for sub in (run, extend, refine):
@@ -125,6 +123,13 @@ def _add_size(*subs: argparse.ArgumentParser) -> None:
                          help="points of a block at most (default: a second of computing, or a 64 MB chunk)")
         sub.add_argument("--inner-batch", type=_positive, metavar="N",
                          help="points of a vectorised batch; it decides the last bits and is kept on resume")
+
+
+def _add_executor(*subs: argparse.ArgumentParser) -> None:
+    for sub in subs:
+        sub.add_argument("--executor", metavar="dask:ADDRESS",
+                         help="have the blocks computed by the workers of a dask scheduler (dask:tcp://head:8786), by N"
+                              " processes here (dask:local:N), or by jobs of SLURM (slurm:PROFILE.toml)")
 
 
 def _add_devices(*subs: argparse.ArgumentParser) -> None:

@@ -107,21 +107,23 @@ class Sweep:
 
     def run(self, path: str | os.PathLike[str], *, resume: Literal["auto", "must"] | None = None,
             overwrite: bool = False, progress: bool | Callback = False, devices: int | None = None,
-            inner_batch: int | None = None, block_points: int | None = None,
-            allow_drift: bool = False) -> "xarray.Dataset":
+            inner_batch: int | None = None, block_points: int | None = None, allow_drift: bool = False,
+            verify: Literal["fast", "full"] = "fast", shard: tuple[int, int] | None = None,
+            executor: str | None = None) -> "xarray.Dataset":
         """Computes the sweep to a store at ``path`` (memory use does not grow with it) and opens it.
 
         ``resume``: "auto" continues a store or starts one, "must" only continues. ``progress``: True for a bar, or a
         function of a :class:`hetjax.sweep.progress.Report`. Ctrl-C finishes the block being written and raises
-        SweepInterrupted; a second one stops at once. Either way ``resume="auto"`` continues.
+        SweepInterrupted; a second one stops at once. Either way ``resume="auto"`` continues. ``verify``, ``shard`` and
+        ``executor`` as in :class:`hetjax.sweep.RunOptions`; the store of a shard is opened as far as it is.
         """
         from hetjax.sweep.reader import open_sweep
 
         if resume is not None:
             self.problem = with_stored_points(self.problem, path)
         run_sweep(self.problem, path, RunOptions(resume, overwrite, devices, inner_batch, block_points, allow_drift,
-                                                 progress, self.text))
-        return open_sweep(path)
+                                                 progress, self.text, verify=verify, shard=shard, executor=executor))
+        return open_sweep(path, allow_incomplete=shard is not None)
 
     def run_in_memory(self, *, devices: int | None = None, inner_batch: int | None = None,
                       mask: bool = True) -> "xarray.Dataset":

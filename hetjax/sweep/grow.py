@@ -45,6 +45,9 @@ def extend_sweep(old: str | os.PathLike[str], problem: Problem, out: str | os.Pa
     result's ``computed`` counts the blocks of new points.
     """
     options = options or RunOptions()
+    if options.shard is not None or options.executor is not None:
+        raise SpecError("a store is extended by one process; leave shard and executor out, or run the new sweep by"
+                        " itself")
     attributes = read_attributes(old)
     places = matches(old, attributes["spec"], problem)
     if all(place.min() >= 0 for place in places):
