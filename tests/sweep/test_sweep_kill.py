@@ -126,8 +126,8 @@ def test_killed_at_random_moments(reference, tmp_path):
 
 
 @pytest.mark.slow
-def test_killed_at_50_random_moments(reference, tmp_path):
-    kill_at_random(reference, tmp_path, 50, seed=2)
+def test_killed_at_200_random_moments(reference, tmp_path):
+    kill_at_random(reference, tmp_path, 200, seed=2)
 
 
 def test_the_reference_is_the_same_with_everything_else_different(reference, tmp_path):

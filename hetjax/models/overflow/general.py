@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hetjax.ctmc import generator, stationary
+from hetjax.models.overflow.golden import GENERAL_GOLDEN
 from hetjax.models.overflow.params import RATE_AXES, domain_status
 from hetjax.models.registry import Axis, Metric, Model
 from hetjax.result import Status
@@ -186,4 +187,4 @@ GENERAL_MODEL = Model(
         *(Metric(f"utilization_side_{s}", "1", f"share of busy servers at side {s}") for s in (1, 2)),
         *(Metric(f"loss_reduction_{t}", "1", f"loss probability of type {t} without overflow minus with it")
           for t in (1, 2)),
-    ), point=_point)
+    ), point=_point, golden=GENERAL_GOLDEN)

@@ -72,3 +72,25 @@ GOLDEN: tuple[tuple[dict[str, float], dict[str, float]], ...] = (
       "pi12": 0.0019947461620309615, "pi20": 0.07501221816938457, "pi21": 0.001531131910285479,
       "pi22": 0.8138504768166015}),
 )
+
+# the same for several servers a side: exact elimination of the 18 balance equations
+GENERAL_GOLDEN: tuple[tuple[dict[str, float], dict[str, float]], ...] = (
+    ({"lambda1": 1.5, "lambda2": 2.25, "mu11": 1.0, "mu12": 0.75, "mu21": 0.5, "mu22": 1.25, "servers1": 2,
+      "servers2": 1},
+     {"p_loss": 0.5083422838878158, "overflow_rate_1": 0.19948536089651545, "overflow_rate_2": 0.5163927479272525,
+      "wrong_assignment_ratio_1": 0.27049354914900153, "wrong_assignment_ratio_2": 0.46680420228633146,
+      "throughput_1": 0.7374865741682763, "throughput_2": 1.1062298612524146, "mean_number_11": 0.5380012132717609,
+      "mean_number_12": 0.26598048119535395, "mean_number_21": 1.032785495854505,
+      "mean_number_22": 0.4718696906601296, "utilization_side_1": 0.785393354563133,
+      "utilization_side_2": 0.7378501718554835, "loss_reduction_1": -0.19799745630160887,
+      "loss_reduction_2": 0.1345148589693271}),
+    ({"lambda1": 0.75, "lambda2": 3.5, "mu11": 2.0, "mu12": 0.5, "mu21": 1.5, "mu22": 4.0, "servers1": 1,
+      "servers2": 2},
+     {"p_loss": 0.19267214708955124, "overflow_rate_1": 0.20281002904319148, "overflow_rate_2": 0.392613883240976,
+      "wrong_assignment_ratio_1": 0.33494864704932176, "wrong_assignment_ratio_2": 0.13894651944350825,
+      "throughput_1": 0.6054958896828366, "throughput_2": 2.8256474851865705, "mean_number_11": 0.20134293031982256,
+      "mean_number_12": 0.40562005808638296, "mean_number_21": 0.2617425888273173,
+      "mean_number_22": 0.6082584004863987, "utilization_side_1": 0.46308551914713986,
+      "utilization_side_2": 0.5069392292863908, "loss_reduction_1": 0.08005512563772149,
+      "loss_reduction_2": -0.023121974079170608}),
+)
