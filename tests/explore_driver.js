@@ -17,11 +17,11 @@ addEventListener("load", async () => {
     await pause();
     return slider;
   };
-  await choose("x", ", K");
-  await choose("y", ", q");
+  await choose("x", "newcomer");
+  await choose("y", "λ");
   await choose("lines", "–");
-  await slide(", r", 1);
-  out.spoken = (await slide(", q", 4)).getAttribute("aria-valuetext");
+  await slide("μ₂", 1);
+  out.spoken = (await slide("λ", 4)).getAttribute("aria-valuetext");
   id("numbers").open = true;
   await pause();
   out.table = [...id("slice").tBodies[0].rows].map(row => [...row.cells].map(cell => cell.textContent));

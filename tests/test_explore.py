@@ -110,9 +110,9 @@ def test_scripts_and_style_are_package_data():
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explore")
-    sweep = hetjax.Sweep("stalling", {"q": {"linspace": [0.1, 1.5, 15]}, "r": [2.0, 20.0], "K": {"range": [0, 12]}},
-                         metrics=["mean_number", "p_empty"], title=HOSTILE, const={"M": np.inf, "m": 2, "n": 1},
-                         run={"check": 0})
+    sweep = hetjax.Sweep("threshold_queue", {"arrival_rate": {"linspace": [0.1, 1.5, 15]}, "mu2": [0.05, 0.25],
+                                             "threshold": {"range": [1, 13]}},
+                         metrics=["mean_number", "p_empty"], title=HOSTILE, run={"check": 0})
     sweep.run(folder / "small.zarr")
     assert main(["explore", str(folder / "small.zarr"), "-o", str(folder / "small.html")]) == 0
     return folder
@@ -131,12 +131,14 @@ def shown(page, address="", *options):
 @browser
 def test_the_address_sets_the_view_and_the_store_s_value_is_shown(store):
     data = hetjax.open_sweep(store / "small.zarr")
-    page = shown(store / "small.html", "#metric=p_empty&over=K&up=q&lines=r&log=v&at.q=0.7&at.r=20&at.K=3")
+    view = ("#metric=p_empty&over=threshold&up=arrival_rate&lines=mu2&log=v"
+            "&at.arrival_rate=0.7&at.mu2=0.25&at.threshold=3")
+    page = shown(store / "small.html", view)
     value = float(re.search(r'<strong id="value"[^>]*>= (\S+?)(?: |<)', page)[1])
-    assert value == float(data.p_empty.sel(q=0.7, method="nearest").sel(r=20, K=3))
+    assert value == float(data.p_empty.sel(arrival_rate=0.7, method="nearest").sel(mu2=0.25, threshold=3))
     assert "<title>&lt;/script&gt;" in page and "<img" not in page  # the texts of the sweep stayed texts
     assert page.count('class="curve"') == 2
-    gap = shown(store / "small.html", "#at.q=1.5&at.r=20")
+    gap = shown(store / "small.html", "#at.arrival_rate=1.5&at.mu2=0.25")
     assert "no value: unstable: infeasible: the system has no steady state here" in gap
 
 
@@ -152,22 +154,23 @@ def test_sliders_keys_hover_and_files(store):
     page = shown(driven)
     out = json.loads(re.search(r'<pre id="out">(.*?)</pre>', page, re.DOTALL)[1].replace("&lt;", "<").replace(
         "&gt;", ">").replace("&amp;", "&"))
-    line = data.mean_number.isel(q=4).sel(r=20)
-    assert [float(row[0]) for row in out["table"]] == line.K.values.tolist()
+    line = data.mean_number.isel(arrival_rate=4).sel(mu2=0.25)
+    assert [float(row[0]) for row in out["table"]] == line.threshold.values.tolist()
     assert [float(row[1]) for row in out["table"]] == line.values.tolist()
-    assert out["spoken"] == "q = 0.5" and "at.q=0.5" in out["address"] and "at.K=7" in out["address"]
-    assert out["where"].startswith("q = 0.5, r = 20, K = 7: Mean number")
-    flagged = int((data.status.sel(r=20) != 1).sum())
+    assert out["spoken"] == "λ = 0.5" and "at.arrival_rate=0.5" in out["address"] and "at.threshold=8" in out["address"]
+    assert out["where"].startswith("λ = 0.5, μ₂ = 0.25, threshold = 8: Mean number")
+    flagged = int((data.status.sel(mu2=0.25) != 1).sum())
     assert f"{flagged} of {15 * 13} points are gaps" in out["map"]
-    assert out["tip"] == ("q = 1.5\nr = 20\nK = 0\nMean number in system: "
+    assert out["tip"] == ("λ = 1.5\nμ₂ = 0.25\nthreshold = 1\nMean number in the node, in service included: "
                           "no value: unstable: infeasible: the system has no steady state here")
-    assert out["clicked"].startswith("q = 0.1, r = 20, K = 12")
+    assert out["clicked"].startswith("λ = 0.1, μ₂ = 0.25, threshold = 13")
     files = {name.split("-over-")[1]: content for name, content in out["files"]}
-    assert files["K.png"][1:4] == "PNG" and files["K.svg"].startswith("<svg") and "<image" in files["K-q.svg"]
-    rows = [row.split(",") for row in files["K-q.csv"].splitlines()]
-    assert rows[0] == ["q", "r", "K", "mean_number", "status"] and len(rows) == 1 + 15 * 13
-    for q, r, k, value, flag in rows[1:]:
-        point = data.sel(q=float(q), r=float(r), K=int(k))
+    assert files["threshold.png"][1:4] == "PNG" and files["threshold.svg"].startswith("<svg")
+    assert "<image" in files["threshold-arrival_rate.svg"]
+    rows = [row.split(",") for row in files["threshold-arrival_rate.csv"].splitlines()]
+    assert rows[0] == ["arrival_rate", "mu2", "threshold", "mean_number", "status"] and len(rows) == 1 + 15 * 13
+    for rate, mu2, threshold, value, flag in rows[1:]:
+        point = data.sel(arrival_rate=float(rate), mu2=float(mu2), threshold=int(threshold))
         np.testing.assert_array_equal(float(value), point.mean_number.values)
         assert (flag == "ok") == (int(point.status) == 1)
 
@@ -176,7 +179,7 @@ def test_sliders_keys_hover_and_files(store):
 def test_the_picture_shows_both_views(store):
     from matplotlib.image import imread
 
-    shown(store / "small.html", "#at.r=20", "--window-size=1400,900", f"--screenshot={store / 'page.png'}")
+    shown(store / "small.html", "#at.mu2=0.25", "--window-size=1400,900", f"--screenshot={store / 'page.png'}")
     picture = imread(store / "page.png")[..., :3]
     colours = np.unique((picture.reshape(-1, 3) * 255).round().astype(int), axis=0)
     assert picture.shape[:2] == (900, 1400)

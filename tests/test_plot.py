@@ -357,6 +357,10 @@ def test_files_and_their_names(dataset, tmp_path, monkeypatch):
     written = plot_all(dataset, [{}, {"x": "q"}, {"file": "c"}], tmp_path / "all")
     assert [p.name for p in written] == ["sweep.png", "sweep.pdf", "sweep-2.png", "sweep-2.pdf", "c.png", "c.pdf"]
     assert all(p.stat().st_size > 3000 for p in written)
+    for out in ("x.jpg", tmp_path / "x.eps"):
+        with pytest.raises(ValueError, match=r"ends in .(jpg|eps); choose from .png, .pdf, .svg"):
+            plot_sweep(dataset, None, out)
+    assert [p.name for p in plot_sweep(dataset, None, tmp_path / "load=0.5")] == ["load=0.5.png", "load=0.5.pdf"]
     with pytest.raises(ValueError, match="x = 'p'"):
         plot_all(dataset, [{"file": "early"}, {"x": "p"}], tmp_path / "none")
     assert not (tmp_path / "none").exists()

@@ -45,7 +45,7 @@ def plot_all(path_or_dataset: Any, plot_table: Sequence[Mapping[str, Any]] | Map
              out_dir: str | os.PathLike[str] | None = None, name: str | None = None) -> list[Path]:
     """Draws every figure of a ``[plot]`` table (or list of them) into ``out_dir``, after checking all of them.
 
-    A figure without the option ``file`` is called like the store, or ``name``; from the second on with ``-2``, ``-3``...
+    A figure without the option ``file`` is called like the store, or ``name``; from the second with ``-2``, ``-3``...
     """
     dataset, stem = _opened(path_or_dataset, name)
     checked = [_parsed(dataset, table) for table in _as_list(plot_table)]

@@ -75,18 +75,18 @@ def _index(name: str, values: np.ndarray, wanted: Any) -> int:
     if isinstance(wanted, bool) or not isinstance(wanted, (int, float)) or math.isnan(wanted):
         raise refuse(f"sel.{name}", wanted, "is no number")
     known = values.astype(float)
-    with np.errstate(invalid="ignore"):
-        distance = np.where(known == wanted, 0.0, np.abs(known - float(wanted)))
-    if np.isinf(wanted):
-        distance = np.where(known == wanted, 0.0, -np.sign(wanted) * known)  # the largest, or the least, is the nearest
+    if (same := np.flatnonzero(known == wanted)).size:
+        return int(same[0])
+    # for infinity the largest value is the nearest, for minus infinity the least
+    distance = np.abs(known - float(wanted)) if np.isfinite(wanted) else -np.sign(wanted) * known
     nearest = int(np.nanargmin(distance))
     finite = known[np.isfinite(known)]
-    exact = 1e-9 * abs(float(wanted)) if np.isfinite(wanted) else 0.0
-    if np.issubdtype(values.dtype, np.integer) or not np.isfinite(wanted) or finite.size < 2:
-        slack = exact
-    else:
-        span = float(np.ptp(finite)) if finite.min() - exact <= wanted <= finite.max() + exact else 0.0
-        slack = max(exact, CLOSE * min(span, abs(float(wanted)) or span)) if span else exact
-    if known[nearest] != wanted and not distance[nearest] <= slack:
+    rounding = 1e-9 * abs(float(wanted))
+    close = 0.0
+    if np.isfinite(wanted) and finite.size and finite.min() - rounding <= wanted <= finite.max() + rounding:
+        span = float(np.ptp(finite))
+        whole = np.issubdtype(values.dtype, np.integer)
+        close = rounding if whole else max(rounding, CLOSE * min(span, abs(float(wanted)) or span))
+    if not np.isfinite(wanted) or not distance[nearest] <= close:
         raise refuse(f"sel.{name}", wanted, f"is no value of the axis; the nearest is {value_text(values[nearest])}")
     return nearest
