@@ -32,7 +32,7 @@ def explore_sweep(path_or_dataset: Any, out: str | os.PathLike[str] | None = Non
     >>> import numpy as np, xarray as xr
     >>> data = xr.Dataset({"mean_number": (("q", "K"), np.ones((3, 4)))}, {"q": [0.1, 0.5, 0.9], "K": range(4)})
     >>> page = explore_sweep(data, "sweep.html")
-    >>> "<script" in page.read_text(), "http:" in page.read_text()
+    >>> "<script" in page.read_text(), "https:" in page.read_text()
     (True, False)
     """
     if isinstance(path_or_dataset, (str, os.PathLike)):

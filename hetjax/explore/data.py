@@ -27,10 +27,10 @@ def chosen_part(dataset: Any, metrics: Sequence[str] | None, sel: Mapping[str, A
         if name not in known:
             raise _refuse("metrics", name, "is no metric of the store", known)
     axes = axis_names(dataset)
-    for option, names in (("sel", sel), ("thin", thin)):
-        for name in names:
+    for option, table in (("sel", sel), ("thin", thin)):
+        for name, value in table.items():
             if name not in axes:
-                raise _refuse(f"{option}.{name}", names[name], "has an unknown name", axes)
+                raise _refuse(f"{option}.{name}", value, "has an unknown name", axes)
     try:  # as a list: a single value keeps its axis, and with it its name
         dataset = select(dataset, {k: [v] if isinstance(v, (int, float)) else v for k, v in sel.items()})
     except ValueError as error:
@@ -80,7 +80,8 @@ def _megabytes(dataset: Any, width: int) -> float:
 
 def _remedy(dataset: Any, width: int, limit_mb: float) -> str:
     """Every second value of the longest axis, again and again, until the page is small enough."""
-    sizes, steps = {str(d): n for d, n in dataset.sizes.items()}, {}
+    sizes = {str(d): int(n) for d, n in dataset.sizes.items()}
+    steps: dict[str, int] = {}
     left = _megabytes(dataset, width)
     while left > limit_mb and max(sizes.values()) > 1:
         longest = max(sizes, key=lambda d: sizes[d])
