@@ -28,7 +28,7 @@ from hetjax.sweep.provenance import run_record
 from hetjax.sweep.retry import require_same_environment
 from hetjax.sweep.run import RunOptions, RunResult, run_sweep
 from hetjax.sweep.spec import Dim, GridAxis
-from hetjax.sweep.state import read_attributes, sidecar
+from hetjax.sweep.state import read_attributes, refuse_url, sidecar
 from hetjax.sweep.store import SweepStore, disk_error
 from hetjax.sweep.stored import damaged, grid_values, open_arrays, stored_problem, without_values
 from hetjax.sweep.verify import verify_store
@@ -48,6 +48,7 @@ def extend_sweep(old: str | os.PathLike[str], problem: Problem, out: str | os.Pa
     if options.shard is not None or options.executor is not None:
         raise SpecError("a store is extended by one process; leave shard and executor out, or run the new sweep by"
                         " itself")
+    refuse_url(out)
     attributes = read_attributes(old)
     places = matches(old, attributes["spec"], problem)
     if all(place.min() >= 0 for place in places):

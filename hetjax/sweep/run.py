@@ -29,7 +29,7 @@ from hetjax.sweep.problem import Problem
 from hetjax.sweep.progress import Callback, Progress
 from hetjax.sweep.provenance import drift, run_record
 from hetjax.sweep.spot_check import SpotCheck
-from hetjax.sweep.state import Block, block_size, flagged, read_attributes, read_log, sidecar, total
+from hetjax.sweep.state import Block, block_size, flagged, read_attributes, read_log, refuse_url, sidecar, total
 from hetjax.sweep.store import StepHook, SweepStore, disk_error, no_hook, remove_leftovers, remove_store
 
 MAX_SHARDS = 100_000
@@ -116,6 +116,7 @@ def run_sweep(problem: Problem, path: str | os.PathLike[str], options: RunOption
 def _check_options(path: str | os.PathLike[str], options: RunOptions) -> None:
     if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in str(path):
         raise SpecError(f"the store's path = {path!r} is no file name; give one like 'results.zarr'")
+    refuse_url(path)
     if options.resume not in (None, "auto", "must"):
         raise SpecError(f"resume = {options.resume!r} is unknown; choose from None, 'auto', 'must'")
     if options.verify not in ("fast", "full"):

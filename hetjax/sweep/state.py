@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hetjax.sweep.errors import SweepError
+from hetjax.sweep.errors import SpecError, SweepError, show
 
 FORMAT = 1
 FLAGS = ("pending", "ok", "masked", "unstable", "not_converged", "nonfinite", "grad_nonfinite", "error",
@@ -27,6 +27,14 @@ Block = tuple[int, ...]
 Marks = dict[str, list[int]]  # array -> [size of its chunk's file, checksum at the file's end]
 
 
+def refuse_url(path: str | os.PathLike[str]) -> None:
+    """SpecError for an address of an object store: locks and atomic renames need a file system."""
+    if "://" in str(path):
+        raise SpecError(f"the store's path = {show(str(path))} is a URL, and only folders of a file system (local, or"
+                        " of a cluster, with flock and atomic renames) can hold a store that is written; give one, and"
+                        " copy the finished store to the object store")
+
+
 def sidecar(path: str | os.PathLike[str]) -> Path:
     """The folder beside the store at ``path``: ``grid.zarr.run``."""
     plain = Path(path)
@@ -35,6 +43,7 @@ def sidecar(path: str | os.PathLike[str]) -> Path:
 
 def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The root attributes of the store; SweepError if ``path`` holds none."""
+    refuse_url(path)
     try:
         attributes = json.loads((Path(path) / "zarr.json").read_text())["attributes"]
         version = attributes["hetjax_format"]
