@@ -7,7 +7,7 @@ Rules, from what they know:
     explicit         the explicit formula for Poisson arrivals, from the mean arrival rate
     poisson          the exact rule for Poisson arrivals, from the mean arrival rate
     constant         the best constant threshold for the arrival process
-    explicit_phase   the explicit formula in each phase, from the arrival rate in it
+    explicit_phase   the explicit formula by phase (:func:`hetjax.threshold_queue.explicit_thresholds`)
     phase            the best thresholds by phase, by search of neighbours (1 to 64)
 
 The optimum is that of :func:`hetjax.control.optimal_allocation`, over all policies on the infinite buffer. All constant
@@ -30,7 +30,7 @@ from hetjax.control.model import BURSTS, LEVELS, RATES, static_levels
 from hetjax.models.registry import Axis, Metric, Model, inside
 from hetjax.models.supermarket.metrics import service_by_scv
 from hetjax.models.threshold_queue.arrivals import bursty
-from hetjax.models.threshold_queue.by_phase import best_thresholds
+from hetjax.models.threshold_queue.by_phase import best_thresholds, explicit_thresholds
 from hetjax.models.threshold_queue.constant import mean_numbers
 from hetjax.models.threshold_queue.law import mean_number
 from hetjax.models.threshold_queue.params import Params
@@ -48,7 +48,7 @@ _CONSTANT: dict[str, tuple[Callable[..., Array] | None, str]] = {
     "poisson": (optimal_threshold, "the best threshold for Poisson arrivals"),
     "constant": (None, "the best constant threshold"),
 }
-_BY_PHASE = {"explicit_phase": "the explicit formula in each phase", "phase": "the best thresholds by phase"}
+_BY_PHASE = {"explicit_phase": "the explicit formula by phase", "phase": "the best thresholds by phase"}
 _QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
@@ -60,7 +60,6 @@ class Arrivals:
     title: str
     axes: tuple[Axis, ...]
     process: Callable[..., tuple[Array, Array]]
-    by_phase: tuple[str, ...]
 
 
 def _renewal(rate: Array, scv: Array) -> tuple[Array, Array]:
@@ -68,10 +67,10 @@ def _renewal(rate: Array, scv: Array) -> tuple[Array, Array]:
     return found.D0, found.D1
 
 
-BURSTY = Arrivals("", "bursty arrivals", BURSTS, bursty, tuple(_BY_PHASE))
+BURSTY = Arrivals("", "bursty arrivals", BURSTS, bursty)
 RENEWAL = Arrivals("_renewal", "renewal arrivals", (
     Axis("scv", 1 / RENEWAL_PHASES, 1e4, "1", "squared coefficient of variation of interarrival times"),),
-    _renewal, ("phase",))
+    _renewal)
 
 
 def gaps(D0: Array, D1: Array, mu1: Array, mu2: Array, levels: int, rules: tuple[str, ...]) -> tuple[
@@ -103,7 +102,7 @@ def gaps(D0: Array, D1: Array, mu1: Array, mu2: Array, levels: int, rules: tuple
             code = jnp.where(beyond, jnp.uint8(Status.NOT_CONVERGED), code)
             number[name] = every[jnp.clip(threshold, 1, levels).astype(jnp.int32) - 1]
     if "explicit_phase" in rules:
-        here = explicit_threshold(jnp.sum(D1, axis=1), *(jnp.broadcast_to(x, D1.shape[:1]) for x in (mu1, mu2)))
+        here = explicit_thresholds(D0, D1, mu1, mu2)
         beyond = jnp.any(here > levels) & (code == int(Status.OK))
         code = jnp.where(beyond, jnp.uint8(Status.NOT_CONVERGED), code)
         number["explicit_phase"] = mean_number(params.with_thresholds(jnp.clip(here, 1, levels), levels))
@@ -119,10 +118,10 @@ def _kept(code: Array) -> Array:
 def _gap_model(arrivals: Arrivals) -> Model:
     axes = (*RATES, *arrivals.axes, LEVELS)
     metrics = [Metric("optimal_mean_number", "customers", "least mean number over all policies", differentiable=False)]
-    metrics += [Metric(f"{name}_gap", "1", f"mean number under {meaning} over the least, minus 1", differentiable=False)
+    metrics += [Metric(f"{name}_gap", "1", f"{meaning}: mean number over the least, minus 1", differentiable=False)
                 for name, (_, meaning) in _CONSTANT.items()]
-    metrics += [Metric(f"{name}_gap", "1", f"mean number under {_BY_PHASE[name]} over the least, minus 1",
-                       expensive=True, differentiable=False) for name in arrivals.by_phase]
+    metrics += [Metric(f"{name}_gap", "1", f"{meaning}: mean number over the least, minus 1", expensive=True,
+                       differentiable=False) for name, meaning in _BY_PHASE.items()]
 
     def point(values: Mapping[str, Any], metrics: tuple[str, ...],
               bounds: Mapping[str, int]) -> tuple[dict[str, Array], Array]:
@@ -147,9 +146,8 @@ def _law_model(arrivals: Arrivals) -> Model:
         Axis("side", 2, 256, "1", "loads, and speed ratios, of the grid", integer=True, shape=True, default=16),
         LEVELS,
     )
-    rules = {name: meaning for name, (_, meaning) in _CONSTANT.items()} | {
-        name: _BY_PHASE[name] for name in arrivals.by_phase}
-    metrics = tuple(Metric(f"{rule}_{label}", "1", f"{label} over the grid of what {meaning} loses",
+    rules = {name: meaning for name, (_, meaning) in _CONSTANT.items()} | _BY_PHASE
+    metrics = tuple(Metric(f"{rule}_{label}", "1", f"{meaning}: {label} over the grid of what it loses",
                            expensive=rule in _BY_PHASE, differentiable=False)
                     for rule, meaning in rules.items() for label in _QUANTILES)
 

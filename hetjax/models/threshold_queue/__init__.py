@@ -5,7 +5,7 @@
 """
 
 from hetjax.models.threshold_queue.arrivals import bursty
-from hetjax.models.threshold_queue.by_phase import BestThresholds, best_thresholds
+from hetjax.models.threshold_queue.by_phase import BestThresholds, best_thresholds, explicit_thresholds
 from hetjax.models.threshold_queue.chain import generator
 from hetjax.models.threshold_queue.constant import BestThreshold, best_constant_threshold, mean_numbers
 from hetjax.models.threshold_queue.law import (
@@ -35,7 +35,7 @@ from hetjax.models.threshold_queue.rule import (
 __all__ = [
     "MAP_MODEL", "MODEL", "BestThreshold", "BestThresholds", "Law", "Metrics", "Params", "PoissonMeans",
     "best_constant_threshold", "best_thresholds", "bursty", "diffusion_threshold", "evaluate", "explicit_threshold",
-    "fastest_first_is_best", "generator", "mean_number", "mean_numbers", "metrics", "metrics_of_law",
+    "explicit_thresholds", "fastest_first_is_best", "generator", "mean_number", "mean_numbers", "metrics", "metrics_of_law",
     "optimal_threshold", "poisson_means", "poisson_queue_length_law", "queue_length_law", "response_time",
     "simple_threshold", "solve", "status", "threshold_sign",
 ]

@@ -1,4 +1,4 @@
-"""The best thresholds by phase of the arrival process, by exact evaluation of neighbours."""
+"""Thresholds by phase of the arrival process: the best, by exact evaluation of neighbours, and a formula."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hetjax.ctmc import elimination
 from hetjax.models.threshold_queue.constant import best_constant_threshold
 from hetjax.models.threshold_queue.law import mean_number
 from hetjax.models.threshold_queue.params import Params, status
+from hetjax.models.threshold_queue.rule import explicit_threshold
 from hetjax.result import Status
 
 Array = jax.Array
+_HORIZON = 0.7  # mean slow services
 
 
 class BestThresholds(NamedTuple):
@@ -67,3 +70,28 @@ def best_thresholds(params: Params, max_threshold: int = 16, max_steps: int = 10
     edge = going | jnp.any(found >= max_threshold)
     code = jnp.where(edge & (code == int(Status.OK)), int(Status.NOT_CONVERGED), code).astype(jnp.uint8)
     return BestThresholds(found, value, constant.mean_number, steps, code)
+
+
+def explicit_thresholds(D0: Array, D1: Array, mu1: Array, mu2: Array) -> Array:
+    """A formula for thresholds by phase, (p,): that for Poisson arrivals, :func:`explicit_threshold`, at the arrival
+    rate to be expected in each phase over the near future.
+
+    The future that counts is about as long as a slow service: the rate at an exponential time of mean tau = .7/mu2,
+
+        rate = (1 - tau (D0 + D1))^-1 D1 1,
+
+    solved without subtraction. tau = 0 (the rate of the phase itself) is good for long phases only, tau = inf (the mean
+    rate) for short ones only; each loses up to a tenth or more where it is wrong. .7 was fitted: over loads .05-.99 and
+    speed ratios 1-200 the mean number was at most 1.1 % above the least for bursts (rates 4 and 20 times, any length) and renewal
+    arrivals with SCV .25-100, and at most .13 % for Poisson arrivals. Traced arrays of one dtype; O(p^3).
+
+    >>> import jax.numpy as jnp
+    >>> from hetjax import threshold_queue
+    >>> D0, D1 = threshold_queue.bursty(*(jnp.asarray(x) for x in (0.55, 4.0, 0.2, 30.0)))
+    >>> explicit_thresholds(D0, D1, jnp.asarray(1.0), jnp.asarray(0.1)).tolist()
+    [7.0, 3.0]
+    """
+    p = D0.shape[0]
+    moves = (D0 * (1 - jnp.eye(p, dtype=D0.dtype)) + D1) * (_HORIZON / mu2)
+    rate, _ = elimination.solve(moves, jnp.ones_like(moves[0]), jnp.sum(D1, axis=1, keepdims=True))
+    return explicit_threshold(rate[:, 0], jnp.broadcast_to(mu1, (p,)), jnp.broadcast_to(mu2, (p,)))
