@@ -90,6 +90,8 @@ def test_refusals_are_one_line(folder, capsys):
             (["extend", "a.zarr", "worse.toml", "--out", "b.zarr"], 2, "const.m: 2 -> 3"),
             (["extend", "a.zarr", "spec.toml", "--out", "b.zarr"], 2, "no point that a.zarr lacks"),
             (["refine", "a.zarr", "--over", "z", "--out", "b.zarr"], 2, "axis 'z' of a.zarr cannot be refined"),
+            (["refine", "a.zarr", "--over", "K", "--minimize", "z", "--out", "b.zarr"], 2, "is no metric of a"),
+            (["refine", "a.zarr", "--over", "K", "--zoom", "1", "--out", "b.zarr"], 2, "zoom = 1 is no"),
             (["retry", "a.zarr", "--status", "unstabel"], 2, "did you mean 'unstable'"),
             (["retry", "none.zarr"], 1, "none.zarr does not exist"), (["verify", "none.zarr"], 1, "does not exist"),
             (["export", "a.zarr", "-o", "a.xls"], 2, "choose from nc, parquet, csv"),

@@ -75,7 +75,7 @@ def refine(options: argparse.Namespace) -> int:
     _start_for_store(options)
     from hetjax.sweep.grow import extend_sweep, refined_problem
 
-    problem = refined_problem(options.store, _words(options.over))
+    problem = refined_problem(options.store, _words(options.over), minimize=options.minimize, zoom=options.zoom)
     return _computed(options, options.out,
                      lambda: extend_sweep(options.store, problem, options.out, _run_options(options)))
 

@@ -71,6 +71,11 @@ def make_parser() -> argparse.ArgumentParser:
     _add_store(refine)
     refine.add_argument("--over", action="append", required=True, metavar="AXIS",
                         help="axis to refine; may be repeated, or a,b,c")
+    refine.add_argument("--zoom", type=_positive, default=2, metavar="N",
+                        help="cut intervals into N parts (default: 2, midpoints)")
+    refine.add_argument("--minimize", metavar="METRIC",
+                        help="only beside the values at which METRIC is least over these axes, for some values of the"
+                             " others; repeat the command on the new store to come closer")
     _add_executor(run, retry)
     _add_devices(plan, run, retry, extend, refine)
     _add_running(run, retry, extend, refine)

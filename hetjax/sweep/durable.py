@@ -32,9 +32,12 @@ def sync_tree(root: Path) -> None:
         sync_file(folder)
 
 
-def write_durably(path: Path, text: str) -> None:
-    """Replaces the file at ``path`` in one step: readers see the old text or the new one, also after a power cut."""
-    aside = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+def write_durably(path: Path, text: str, folder: Path | None = None) -> None:
+    """Replaces the file at ``path`` in one step: readers see the old text or the new one, also after a power cut.
+
+    The new text is first written in ``folder`` (of the same file system; default: that of the file).
+    """
+    aside = (folder or path.parent) / f"{path.name}.{uuid.uuid4().hex}.partial"
     aside.write_text(text, encoding="utf-8")
     sync_file(aside)
     aside.replace(path)

@@ -32,6 +32,7 @@ from hetjax.sweep.state import read_attributes, refuse_url, sidecar
 from hetjax.sweep.store import SweepStore, disk_error
 from hetjax.sweep.stored import damaged, grid_values, open_arrays, stored_problem, without_values
 from hetjax.sweep.verify import verify_store
+from hetjax.sweep.zoom import between, optima
 
 Rows = list[tuple[float, ...]]
 
@@ -185,12 +186,13 @@ def _assemble(problem: Problem, store: SweepStore, block: Sequence[int], opened:
     return found
 
 
-def refined_problem(old: str | os.PathLike[str], over: Sequence[str], model: Model | None = None) -> Problem:
-    """The sweep of the store ``old`` with midpoints inserted along the axes ``over``, for :func:`extend_sweep`.
+def refined_problem(old: str | os.PathLike[str], over: Sequence[str], model: Model | None = None, *,
+                    minimize: str | None = None, zoom: int = 2) -> Problem:
+    """The sweep of the store ``old`` with new values along the axes ``over``, for :func:`extend_sweep`.
 
-    Between neighbours that grow by a constant factor the midpoint is the geometric mean, else the arithmetic one; whole
-    axes stay whole (neighbours have none between them), and nothing lies between a value and infinity. Axes of a zip
-    group or a design have no order and are refused.
+    Intervals between neighbours are cut into ``zoom`` parts (see :func:`hetjax.sweep.zoom.between`; 2: midpoints). With
+    ``minimize`` only those beside a value at which that metric is least over the axes ``over``, for some values of the
+    others. Axes of a zip group or a design have no order and are refused.
     """
     problem = stored_problem(old, model)
     spec = problem.spec
@@ -198,34 +200,19 @@ def refined_problem(old: str | os.PathLike[str], over: Sequence[str], model: Mod
     for name in over:
         if name not in single:
             raise SpecError(f"axis {name!r} of {old} cannot be refined{nearest(name, single)}")
-    axes = tuple(_refined(axis) if axis.name in over else axis for axis in spec.axes)
+    best = {name: None for name in over} if minimize is None else {
+        name: spec.axis(name).values[index] for name, index in optima(old, minimize, list(dict.fromkeys(over))).items()}
+    axes = tuple(_refined(axis, zoom, best[axis.name]) if axis.name in over else axis for axis in spec.axes)
     sizes = {axis.name: axis.values.size for axis in axes}
     dims = tuple(replace(dim, size=sizes[dim.axes[0]]) for dim in spec.dims)
     return bind(replace(spec, axes=axes, dims=dims), problem.model)
 
 
-def _refined(axis: GridAxis) -> GridAxis:
+def _refined(axis: GridAxis, zoom: int, near: np.ndarray | None) -> GridAxis:
     values = axis.values
-    between = midpoints(values)
-    if not between.size:
-        raise SpecError(f"axis {axis.name!r} has nothing between its values; refine another one")
-    merged = np.unique(np.concatenate([values, between]))
+    new = between(values, zoom, near)
+    if not new.size:
+        where = "between its values" if near is None else "beside its best values"
+        raise SpecError(f"axis {axis.name!r} has nothing {where}; refine another one")
+    merged = np.unique(np.concatenate([values, new]))
     return replace(axis, values=merged if values.size < 2 or values[0] < values[-1] else merged[::-1].copy())
-
-
-def midpoints(values: np.ndarray) -> np.ndarray:
-    """New values between the neighbours of ``values``.
-
-    >>> import numpy as np
-    >>> midpoints(np.array([1.0, 10.0, 100.0])).round(3).tolist(), midpoints(np.array([0, 1, 4])).tolist()
-    ([3.162, 31.623], [2])
-    """
-    ordered = np.unique(values[np.isfinite(values)])
-    low, high = ordered[:-1], ordered[1:]
-    if ordered.dtype.kind == "i":
-        middle = low + (high - low) // 2
-    elif ordered.size > 2 and ordered[0] > 0 and np.allclose(high / low, high[0] / low[0], rtol=1e-9):
-        middle = np.sqrt(low) * np.sqrt(high)
-    else:
-        middle = low + (high - low) / 2
-    return middle[(middle > low) & (middle < high)]

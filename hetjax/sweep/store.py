@@ -25,7 +25,7 @@ from hetjax.sweep.durable import remove_partials, sync_file, sync_folders, sync_
 from hetjax.sweep.errors import SpecError, SweepError
 from hetjax.sweep.metadata import axis_attributes, result_attributes, root_attributes, status_attributes
 from hetjax.sweep.problem import Problem, differences
-from hetjax.sweep.state import FLAGS, FORMAT, Block, Marks, block_grid, committed, read_attributes, read_marks
+from hetjax.sweep.state import FLAGS, FORMAT, Block, Marks, block_grid, committed, read_attributes, read_marks, sidecar
 
 StepHook = Callable[[str, Block], None]
 
@@ -53,6 +53,7 @@ class SweepStore:
             except (KeyError, TypeError, ValueError) as error:
                 raise SweepError(f"{path}: its arrays cannot be opened ({_line(error)}); restore them, or"
                                  " compute the sweep again with --overwrite") from None
+        self._aside = sidecar(path) / "aside"  # what a kill leaves there is not seen by readers of the group
         self._writers = ThreadPoolExecutor(2, "hetjax-writer")
 
     @staticmethod
@@ -93,7 +94,7 @@ class SweepStore:
 
     def clean(self) -> None:
         """Removes partial files and restores damaged coordinates; only for the holder of the exclusive lock."""
-        remove_partials([self.path])
+        remove_partials([self.path, self._aside])
         for name, array in self._coordinates.items():
             try:
                 same = np.array_equal(array[:], self.problem.spec.axis(name).values)
@@ -192,7 +193,8 @@ class SweepStore:
         metadata = json.loads(file.read_text())
         metadata["attributes"] |= changes
         self.attributes = metadata["attributes"]
-        write_durably(file, json.dumps(metadata))
+        self._aside.mkdir(parents=True, exist_ok=True)
+        write_durably(file, json.dumps(metadata), self._aside)
 
     def update_run(self, run_id: str, **changes: Any) -> None:
         """Adds to the record of one run."""

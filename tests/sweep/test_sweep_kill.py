@@ -86,6 +86,7 @@ class Victim:
         status = store_status(self.path)
         assert status.complete and status.unlogged == 0
         assert not list(self.path.parent.glob("*.tmp-*")) and not list(self.path.rglob("*.partial"))
+        assert not list((self.path.parent / "grid.zarr.run" / "aside").iterdir())
 
 
 def test_killed_at_every_step_of_the_protocol(reference, tmp_path):

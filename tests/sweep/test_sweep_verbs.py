@@ -13,12 +13,13 @@ from hetjax import Sweep, open_sweep
 from hetjax.cli import main
 from hetjax.sweep import grow
 from hetjax.sweep.errors import IncompleteSweepError, SpecError, SweepError
-from hetjax.sweep.grow import extend_sweep, midpoints, refined_problem
+from hetjax.sweep.grow import extend_sweep, refined_problem
 from hetjax.sweep.retry import blocks_with, retry_sweep
 from hetjax.sweep.run import RunOptions, run_sweep
 from hetjax.sweep.spec import GridAxis
 from hetjax.sweep.state import read_attributes, store_status
 from hetjax.sweep.verify import verify_store
+from hetjax.sweep.zoom import between, optima
 
 X, Y = np.linspace(0.5, 10.5, 9).tolist(), np.linspace(-5.0, 5.0, 7).tolist()
 
@@ -240,10 +241,33 @@ def test_refine_inserts_midpoints(store, tmp_path, computed_points):
     with pytest.raises(SpecError, match=r"axis 'z' of .* cannot be refined"):
         refined_problem(store, ["z"])
     with pytest.raises(SpecError, match="axis 'm' has nothing between its values"):
-        grow._refined(GridAxis("m", np.array([3, 4, 5])))
+        grow._refined(GridAxis("m", np.array([3, 4, 5])), 2, None)
 
 
-def test_midpoints():
-    assert midpoints(np.array([3.0, 1.0, 2.0, np.inf])).tolist() == [1.5, 2.5]
-    assert midpoints(np.array([5])).size == 0 and midpoints(np.array([0.0, 5e-324])).size == 0
-    np.testing.assert_allclose(midpoints(np.geomspace(1e-300, 1e300, 5)), [1e-225, 1e-75, 1e75, 1e225], rtol=1e-13)
+def test_values_between():
+    assert between(np.array([3.0, 1.0, 2.0, np.inf])).tolist() == [1.5, 2.5]
+    assert between(np.array([5])).size == 0 and between(np.array([0.0, 5e-324])).size == 0
+    np.testing.assert_allclose(between(np.geomspace(1e-300, 1e300, 5)), [1e-225, 1e-75, 1e75, 1e225], rtol=1e-12)
+    np.testing.assert_allclose(between(np.geomspace(1, 8, 4), 3, [8.0]), 4 * 2 ** np.array([1 / 3, 2 / 3]), rtol=1e-14)
+    assert between(np.array([0, 10, 12]), 4).tolist() == [2, 5, 7, 11]
+    for zoom in (1, 0, 2.0, True, 10**6):
+        with pytest.raises(SpecError, match="zoom = "):
+            between(np.array([0.0, 1.0]), zoom)
+
+
+def test_refine_beside_the_optima(store):
+    """Against the least values of the whole array, flagged points left out."""
+    found = open_sweep(store)
+    for over, others in ((["x"], ["y", "K"]), (["x", "K"], ["y"]), (["K"], ["x", "y"])):
+        table = found.total.transpose(*others, *over)
+        rows = table.values.reshape(-1, *(found.sizes[name] for name in over))
+        rows = [row for row in rows if np.isfinite(row).any()]
+        best = [np.unravel_index(np.nanargmin(row), row.shape) for row in rows]
+        places = optima(store, "total", over)
+        for axis, index in zip(over, zip(*best, strict=True), strict=True):
+            assert places[axis].tolist() == sorted(set(index))
+    refined = refined_problem(store, ["x"], minimize="total", zoom=3).spec.axis("x").values
+    near = found.x.values[optima(store, "total", ["x"])["x"]]
+    assert set(refined) == {*X, *between(np.array(X), 3, near)} and len(X) < refined.size < 3 * len(X) - 2
+    with pytest.raises(SpecError, match=r"minimize = 'totl' is no metric .* did you mean 'total'"):
+        refined_problem(store, ["x"], minimize="totl")
