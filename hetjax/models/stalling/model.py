@@ -1,16 +1,18 @@
 """The stalling queue as the registry knows it: axes, metrics and the evaluation of one point."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from hetjax.ctmc import stationary_levels
 from hetjax.models.registry import Evaluation, Metric, Model
 from hetjax.models.registry import evaluate as evaluate_model
 from hetjax.models.stalling.generator import generator, metrics_of_law
 from hetjax.models.stalling.golden import GOLDEN
+from hetjax.models.stalling.host_law import host_law
 from hetjax.models.stalling.metrics import Metrics, point_metrics
 from hetjax.models.stalling.params import AXES, Params, point_status
 from hetjax.models.stalling.response_time import RESPONSE_METRICS, response_metric_values
@@ -72,15 +74,17 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
     return {name: jnp.where(kept, found[name], jnp.nan) for name in metrics}, code
 
 
-SECOND_ROUTE_LARGEST = 2**20  # (levels)(phases)^2: about a second
+SECOND_ROUTE_LARGEST = 2**15  # states: half a second
+SECOND_ROUTE_TAIL = 1e-21  # an endless waiting line is cut where its places are that much less likely than the first
 
 
 def second_route(values: Mapping[str, float], metrics: tuple[str, ...]) -> dict[str, float]:
     """``metrics`` at one point from the stationary law of all states (:func:`generator`), on the host.
 
-    It has no response time percentiles and leaves them out. The result is empty where K or M is not a whole number or
-    infinite, where the chain is too large (2^20 numbers in a block diagonal), and where a state that matters leaves
-    the range of the default real type. ValueError for values outside the domain.
+    It has no response time percentiles and leaves them out. An infinite M is replaced by one so long that its end, of
+    weight rho^M, does not matter (then p_loss is left out). The result is empty where K is not a whole number or
+    infinite, or M no whole number, where the chain has more than 2^15 states, and where its law leaves the range of
+    floating point numbers. ValueError for values outside the domain.
 
     >>> from hetjax.models import stalling
     >>> found = stalling.MODEL.second_route({"q": 1.5, "r": 2.0, "K": 0, "M": 25, "m": 1, "n": 1}, ("mean_number",))
@@ -89,14 +93,18 @@ def second_route(values: Mapping[str, float], metrics: tuple[str, ...]) -> dict[
     """
     q, r, K, M = (values[name] for name in ("q", "r", "K", "M"))
     params = Params(q, r, K, M, int(values["m"]), int(values["n"]), values.get("mu1", 1.0))
-    chosen = [name for name in metrics if name in Metrics._fields]
+    chosen = [name for name in metrics if name in Metrics._fields and not (M == math.inf and name == "p_loss")]
+    if M == math.inf and K <= SECOND_ROUTE_LARGEST and 0 < params.rho < 1:
+        above = params.m + K + 1
+        M = 2.0 ** math.ceil(math.log2(above + math.log(SECOND_ROUTE_TAIL) / math.log(params.rho))) - above
     whole = float(K).is_integer() and float(M).is_integer()
-    if not chosen or not whole or (params.m + K + M + 1) * (params.n + 1) ** 2 > SECOND_ROUTE_LARGEST:
+    if not chosen or not whole or (params.m + K + M + 1) * (params.n + 1) > SECOND_ROUTE_LARGEST:
         return {}
-    solved = stationary_levels(generator(params))
-    if int(solved.status) != Status.OK:
+    params = replace(params, M=jnp.asarray(M, params.q.dtype))
+    law = host_law(generator(params))
+    if law is None:
         return {}
-    found = metrics_of_law(params, solved.value)
+    found = metrics_of_law(params, jnp.asarray(law, params.q.dtype))
     return {name: float(found[name]) for name in chosen}
 
 

@@ -56,8 +56,21 @@ def test_second_route_uses_the_time_unit_and_leaves_out_percentiles():
 
 def test_second_route_is_empty_where_the_chain_does_not_reach():
     values = {"q": .75, "r": 4.0, "K": 2, "M": 3, "m": 2, "n": 2}
-    for change in ({"K": 2.5}, {"M": math.inf}, {"K": 1e7}, {"n": 512, "m": 100}):
+    for change in ({"K": 2.5}, {"M": 3.5}, {"M": math.inf, "K": math.inf}, {"M": math.inf, "q": 1 - 1e-9, "n": 0},
+                   {"K": 1e7}, {"n": 512, "m": 100}):
         assert MODEL.second_route({**values, **change}, ("mean_number",)) == {}
     assert MODEL.second_route(values, ("response_time_p95",)) == {}
     with pytest.raises(ValueError, match="q = -1"):
         MODEL.second_route({**values, "q": -1.0}, ("mean_number",))
+
+
+def test_second_route_reaches_an_endless_waiting_line():
+    """Where it is cut does not show."""
+    names = ("mean_number", "p_wait", "mean_stuck")
+    for q, K in ((0.8, 100), (1.05, 7)):
+        values = {"q": q, "r": 4.0, "K": K, "M": math.inf, "m": 2, "n": 2}
+        found = MODEL.second_route(values, (*names, "p_loss"))
+        closed = hetjax.evaluate("stalling", **values, metrics=names)
+        assert set(found) == set(names)
+        for name in names:
+            assert math.isclose(found[name], float(closed[name]), rel_tol=1e-12), (name, values)
