@@ -59,10 +59,11 @@ def test_equilibrium_of_the_drift_and_its_derivative():
         assert np.all(np.diff(u) <= 0) and u[-1] == 0
     h = 1e-5
 
+    @jax.jit
     def mean(load):
         return jnp.sum(memory_tails(load, 1)[1:])
 
-    np.testing.assert_allclose(jax.grad(mean)(0.9), (mean(0.9 + h) - mean(0.9 - h)) / (2 * h), rtol=1e-7)
+    np.testing.assert_allclose(jax.jit(jax.grad(mean))(0.9), (mean(0.9 + h) - mean(0.9 - h)) / (2 * h), rtol=1e-7)
     single = memory_tails(np.float32(0.9), 2)
     assert single.dtype == jnp.float32
     np.testing.assert_allclose(single, memory_tails(0.9, 2), rtol=1e-5, atol=1e-30)
