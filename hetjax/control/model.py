@@ -104,10 +104,10 @@ def second_route(values: Mapping[str, float], metrics: tuple[str, ...]) -> dict[
     >>> round(model.second_route(point, ("cost",))["cost"], 6)
     4.492409
     """
-    given = {axis.name: values.get(axis.name, axis.default) for axis in AXES}
+    given = {axis.name: float(values.get(axis.name, axis.default or 0.0)) for axis in AXES}
     names = [name for name in ("cost", "mean_number", "utilization_fast", "utilization_slow") if name in metrics]
-    D0, D1 = bursty(*(jnp.asarray(float(given[axis.name])) for axis in (AXES[0], *BURSTS)))
-    rates = [jnp.asarray(float(given[name])) for name in ("mu1", "mu2")]
+    D0, D1 = bursty(*(jnp.asarray(given[axis.name]) for axis in (AXES[0], *BURSTS)))
+    rates = [jnp.asarray(given[name]) for name in ("mu1", "mu2")]
     here = np.array([1.0, 1.0])
     around = np.array([(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)], float)
     around = np.concatenate([around, 4 * around])

@@ -101,9 +101,8 @@ def from_rates(rates: Any, costs: Any, feasible: Any = None) -> MDP:
 
     >>> from hetjax import control
     >>> repair = control.from_rates([[[0, 1.0], [0.5, 0]], [[0, 1.0], [2.0, 0]]], [[0.0, 0.0], [5.0, 6.0]])
-    >>> best = control.relative_value_iteration(repair).value
-    >>> best.policy.tolist(), round(float(best.gain), 6)
-    ([0, 1], 2.0)
+    >>> repair.costs.shape, repair.rates[0, 1].tolist()  # (states, actions); rates from state 0 under action 1
+    ((2, 2), [0.0, 1.0])
     """
     values, charge = as_real(rates), as_real(costs)
     require(values.ndim == 3 and values.shape[1] == values.shape[2], "rates", f"array of shape {values.shape}",

@@ -83,7 +83,7 @@ def gaps(D0: Array, D1: Array, mu1: Array, mu2: Array, levels: int, rules: tuple
     >>> at = [jnp.asarray(x) for x in ([[-1.0]], [[1.0]], 1.0, 0.2)]
     >>> least, lost, code = gaps(*at, levels=16, rules=("fastest_first", "explicit"))
     >>> round(float(least), 4), round(float(lost["fastest_first"]), 4), abs(round(float(lost["explicit"]), 4))
-    (5.5493, 0.0385, 0.0)
+    (5.5021, 0.0153, 0.0)
     """
     best = optimal_allocation(D0, D1, mu1, mu2, levels=levels)
     params = Params(D0, D1, mu1, mu2, 1, max_threshold=1)

@@ -35,68 +35,81 @@ PLAIN = 3  # queues with these usage costs, for the plain route
 
 @pytest.fixture(scope="module")
 def queues():
-    """Sixteen queues with two phases at holding costs only, directions of change, and three queues with usage costs;
-    their optimal allocations with the gain's derivatives along the direction and by each usage cost."""
+    """Sixteen queues with two phases at holding costs only, and three with usage costs; their optimal allocations."""
     points = [np.concatenate(x) for x in zip(random_queues(16, 2, seed=3),
                                              random_queues(PLAIN, 2, seed=5, loads=(0.3, 0.55)), strict=True)]
     usage = np.concatenate([np.zeros((16, 2)), np.tile(COSTLY, (PLAIN, 1))])
     holding = np.concatenate([np.ones(16), np.full(PLAIN, 2.0)])
+    solve = jax.jit(jax.vmap(lambda *x: allocate(*x[:5], holding_cost=x[5])))
+    return points, usage, holding, jax.tree.map(np.asarray, solve(*map(jnp.asarray, (*points, usage, holding))))
+
+
+@pytest.fixture(scope="module")
+def slopes(queues):
+    """Directions of change of the queues, and the gain's derivatives along them and by each cost."""
+    points, usage, holding, _ = queues
     rng = np.random.default_rng(6)
     ways = [rng.uniform(0, 1, x.shape) for x in points]
     ways[0] -= np.eye(2) * (ways[0] + ways[1]).sum(2)[:, :, None]  # rows still sum to 0
 
-    def solve(steps, queue, ways, usage, holding):
+    def gain(steps, queue, ways, usage, holding):
         moved = [x + steps[0] * way for x, way in zip(queue, ways, strict=True)]
-        best = allocate(*moved, usage + steps[1:3], holding_cost=holding + steps[3])
-        return best.gain, best
+        return allocate(*moved, usage + steps[1:3], holding_cost=holding + steps[3]).gain
 
-    both = jax.vmap(jax.jacfwd(solve, has_aux=True), in_axes=(None, 0, 0, 0, 0))
-    slopes, best = jax.jit(both)(jnp.zeros(4), *jax.tree.map(jnp.asarray, (points, ways, usage, holding)))
-    return points, ways, *jax.tree.map(np.asarray, (best, slopes))
+    every = jax.jit(jax.vmap(jax.jacfwd(gain), in_axes=(None, 0, 0, 0, 0)))
+    return ways, np.asarray(every(jnp.zeros(4), *jax.tree.map(jnp.asarray, (points, ways, usage, holding))))
+
+
+GRID = np.array(list(itertools.product(range(1, LARGEST + 1), repeat=2)), float)
+
+
+@jax.jit
+@jax.vmap
+def means(D0, D1, mu1, mu2):
+    """Mean number under all pairs of thresholds."""
+    return jax.vmap(lambda t: threshold_queue.mean_number(
+        threshold_queue.Params(D0, D1, mu1, mu2, t, max_threshold=LARGEST)))(jnp.asarray(GRID))
 
 
 def test_best_of_all_thresholds_by_phase(queues):
-    """And the derivative along a direction, by differences of the best mean number found by search."""
-    points, ways, best, slopes = queues
-    points, ways = [x[:16] for x in points], [x[:16] for x in ways]
-    best, slopes = jax.tree.map(lambda x: x[:16], best), slopes[:16]
-    grid = np.array(list(itertools.product(range(1, LARGEST + 1), repeat=2)), float)
-
-    @jax.jit
-    @jax.vmap
-    def means(D0, D1, mu1, mu2):
-        return jax.vmap(lambda t: threshold_queue.mean_number(
-            threshold_queue.Params(D0, D1, mu1, mu2, t, max_threshold=LARGEST)))(jnp.asarray(grid))
-
-    step = 1e-4
-    moved = [np.concatenate([x, x + step * w, x - step * w]) for x, w in zip(points, ways, strict=True)]
-    found, above, below = np.split(np.asarray(means(*map(jnp.asarray, moved))), 3)
+    best = jax.tree.map(lambda x: x[:16], queues[3])
+    found = np.asarray(means(*(jnp.asarray(x[:16]) for x in queues[0])))
     assert (best.status == Status.OK).all() and best.threshold_type.all()
     assert best.thresholds.max() < LARGEST and len(set(map(str, best.thresholds.tolist()))) > 6
     np.testing.assert_allclose(best.gain, found.min(1), rtol=1e-12)
     np.testing.assert_allclose(best.lower_bound, best.gain, rtol=1e-11)  # rounding of the values of full levels
     clear = np.sort(found, axis=1)[:, 1] > found.min(1) * (1 + 1e-10)
-    assert (grid[found.argmin(1)] == best.thresholds[:, 0])[clear].all() and clear.sum() > 12
+    assert (GRID[found.argmin(1)] == best.thresholds[:, 0])[clear].all() and clear.sum() > 12
     assert (best.fastest_first == (best.thresholds == 1).all((1, 2))).all() and best.fastest_first.any()
+
+
+@pytest.mark.slow
+def test_derivative_along_a_direction(queues, slopes):
+    """By differences of the best mean number found by search."""
+    points, ways, step = [x[:16] for x in queues[0]], [x[:16] for x in slopes[0]], 1e-4
+    moved = [np.concatenate([x, x + step * w, x - step * w]) for x, w in zip(points, ways, strict=True)]
+    found, above, below = np.split(np.asarray(means(*map(jnp.asarray, moved))), 3)
     at = found.argmin(1)[:, None]  # the optimum has a kink where the best thresholds change
     difference = np.take_along_axis(above - below, at, 1)[:, 0] / (2 * step)
-    np.testing.assert_allclose(slopes[:, 0], difference, rtol=1e-5)  # step^2 and 1/(1 - load)^2 at load .9
+    np.testing.assert_allclose(slopes[1][:16, 0], difference, rtol=1e-5)  # step^2 and 1/(1 - load)^2 at load .9
 
 
-def test_derivatives_by_costs(queues):
+@pytest.mark.slow
+def test_derivatives_by_costs(queues, slopes):
     """They are the busy fractions of the servers and the mean number: throughput = arrivals, and costs add up."""
-    (D0, D1, mu1, mu2), _, best, slopes = queues
+    (D0, D1, mu1, mu2), usage, holding, best = queues
+    slopes = slopes[1]
     law = np.asarray(jax.vmap(stationary)(jnp.asarray(D0 + D1)).value)
     rate = np.einsum("kf,kfg->k", law, D1)
     np.testing.assert_allclose(slopes[:, 1] * mu1 + slopes[:, 2] * mu2, rate, rtol=1e-11)
-    costs = np.concatenate([np.tile([0, 0, 1.0], (16, 1)), np.tile([*COSTLY, 2.0], (PLAIN, 1))])
+    costs = np.concatenate([usage, holding[:, None]], axis=1)
     np.testing.assert_allclose((slopes[:, 1:] * costs).sum(1), best.gain, rtol=1e-11)
     assert (slopes[:, 1:] > 0).all() and (slopes[:, 1:3] < 1).all()
 
 
 @pytest.mark.slow
-def test_reverse_mode(queues):
-    points, ways, _, slopes = queues
+def test_reverse_mode(queues, slopes):
+    points, (ways, slopes) = queues[0], slopes
     gain = jax.jit(jax.vmap(jax.grad(lambda *x: allocate(*x, jnp.zeros(2)).gain, argnums=range(4))))
     found = gain(*(jnp.asarray(x[:16]) for x in points))
     along = sum((np.asarray(s) * w[:16]).reshape(16, -1).sum(1) for s, w in zip(found, ways, strict=True))
@@ -104,18 +117,24 @@ def test_reverse_mode(queues):
 
 
 def test_exact_rule_for_poisson_arrivals():
+    """And where the best threshold is beyond the levels: slow servers that start too early cost more; the lower bound
+    holds all the same."""
     rng = np.random.default_rng(4)
-    n = 200
-    r, rho = rng.uniform(1, 40, n), rng.uniform(0.02, 0.98, n)
+    n, more = 200, 4
+    r, rho = rng.uniform(1, 40, n + more), rng.uniform(0.02, 0.98, n + more)
+    r[n:], rho[n:] = [150, 200, 200, 500], [0.45, 0.6, 0.65, 0.8]
     mu2 = jnp.asarray(1 / r)
-    rate, mu1 = jnp.asarray(rho * (1 + 1 / r)), jnp.ones(n)
+    rate, mu1 = jnp.asarray(rho * (1 + 1 / r)), jnp.ones(n + more)
     solve = jax.jit(jax.vmap(lambda *queue: control.optimal_allocation(*queue, levels=64)))
     best = jax.tree.map(np.asarray, solve(-rate[:, None, None], rate[:, None, None], mu1, mu2))
     exact = np.asarray(threshold_queue.optimal_threshold(rate, mu1, mu2))
+    means = np.asarray(threshold_queue.poisson_means(rate, mu1, mu2, exact).number)
+    assert (exact[n:] > 64).all() and (best.status[n:] == Status.NOT_CONVERGED).all()
+    assert (best.lower_bound[n:] < means[n:]).all() and (means[n:] <= best.gain[n:] * (1 + 1e-12)).all()
+    exact, means, best = exact[:n], means[:n], jax.tree.map(lambda x: x[:n], best)
     assert (best.status == Status.OK).all() and best.threshold_type.all()
     assert (best.thresholds[:, 0, 0] == exact).all()  # also where the means agree in all digits
-    assert (best.fastest_first == threshold_queue.fastest_first_is_best(rate, mu1, mu2)).all()
-    means = threshold_queue.poisson_means(rate, mu1, mu2, exact).number
+    assert (best.fastest_first == threshold_queue.fastest_first_is_best(rate, mu1, mu2)[:n]).all()
     np.testing.assert_allclose(best.gain, means, rtol=1e-11)  # 16 eps/(1 - rho) at rho = .98 and some
     assert int(best.evaluations.max()) <= 8
 
@@ -163,17 +182,23 @@ def plain(D0, D1, rates, holding, usage, discount, capacity):
         assert np.isfinite(target).all()
 
 
-def test_usage_costs_and_discounting_against_a_plain_route(queues):
-    points, _, best, _ = queues
-    points, best = [x[16:] for x in points], jax.tree.map(lambda x: x[16:], best)
-    discounts = np.array([0.05, 0.3, 2.0])
-    solve = jax.jit(jax.vmap(lambda *x: allocate(*x[:4], jnp.asarray(COSTLY), holding_cost=2.0, discount_rate=x[4])))
-    discounted = jax.tree.map(np.asarray, solve(*map(jnp.asarray, (*points, discounts))))
+def test_usage_costs_against_a_plain_route(queues):
+    points, _, _, best = queues
+    best = jax.tree.map(lambda x: x[16:], best)
     assert (best.status == Status.OK).all() and best.threshold_type.all()
-    for k, (D0, D1, mu1, mu2, b) in enumerate(zip(*points, discounts, strict=True)):
+    for k, (D0, D1, mu1, mu2) in enumerate(zip(*(x[16:] for x in points), strict=True)):
         gain, _, policy = plain(D0, D1, [mu1, mu2], 2.0, COSTLY, 0.0, 70)  # load .55: truncated below 1e-12
         np.testing.assert_allclose(best.gain[k], gain, rtol=1e-9)
         assert all(best.policy[k][s] == C for s, C in policy.items() if s[0] <= 20)
+
+
+@pytest.mark.slow
+def test_discounting_against_a_plain_route(queues):
+    points = [x[16:] for x in queues[0]]
+    discounts = np.array([0.05, 0.3, 2.0])
+    solve = jax.jit(jax.vmap(lambda *x: allocate(*x[:4], jnp.asarray(COSTLY), holding_cost=2.0, discount_rate=x[4])))
+    discounted = jax.tree.map(np.asarray, solve(*map(jnp.asarray, (*points, discounts))))
+    for k, (D0, D1, mu1, mu2, b) in enumerate(zip(*points, discounts, strict=True)):
         _, values, policy = plain(D0, D1, [mu1, mu2], 2.0, COSTLY, b, 70)
         for f in range(2):
             np.testing.assert_allclose(discounted.values[k][0, 0, f], values[0, 0, f], rtol=1e-9)
@@ -186,7 +211,8 @@ def test_usage_costs_and_discounting_against_a_plain_route(queues):
     assert discounted.status[2] == Status.NOT_CONVERGED and discounted.lower_bound[2] < discounted.gain[2]
 
 
-@pytest.mark.parametrize("phases", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("phases", [1, 2])
 def test_three_servers_by_three_routes(phases):
     D0, D1 = ([[-0.9]], [[0.9]]) if phases == 1 else ([[-1.5, 0.3], [0.2, -0.5]], [[1.1, 0.1], [0.0, 0.3]])
     mu2 = [0.5, 0.2]
@@ -202,19 +228,16 @@ def test_three_servers_by_three_routes(phases):
     assert all(grid[s] == C for s, C in policy.items() if s[0] <= 12)
 
 
-def test_too_few_levels_are_seen_and_bounded():
-    """Slow servers that start too early cost more; the lower bound holds all the same."""
+@pytest.mark.slow
+def test_levels_are_doubled_until_enough():
     queue = [[-0.6]], [[0.6]], 1.0, 0.02
     exact = threshold_queue.optimal_threshold(*(jnp.asarray(x) for x in (0.6, 1.0, 0.02)))
     true = control.optimal_allocation(*queue)
     assert int(true.thresholds[0, 0]) == exact > 16 and true.policy.shape[0] == 33  # doubled once
-    small = control.optimal_allocation(*queue, levels=16)
-    assert small.status == Status.NOT_CONVERGED
-    assert small.lower_bound < true.gain < small.gain
 
 
 def test_float32_and_illegal_points_in_a_batch(queues):
-    points, _, best, _ = queues
+    points, _, _, best = queues
     D0, D1, mu1, mu2 = (x[:16].astype(np.float32) for x in points)
     mu2[0], mu1[1], mu2[2], D1[3] = -1, 0.01, 2.0, 8 * D1[3]  # illegal; mu2 > mu1; mu2 > mu1; rows do not sum to 0
     D0[4], D1[4] = 8 * D0[4], 8 * D1[4]  # unstable

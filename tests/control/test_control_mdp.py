@@ -121,6 +121,7 @@ def test_quantecon_agrees(problems):
     assert (found.policy == solved.sigma).all()
 
 
+@pytest.mark.slow
 def test_reducible_policies():
     """State 2 is transient under the best policy; an absorbing action makes two classes of another problem."""
     rates = np.zeros((2, 3, 3))
@@ -140,6 +141,7 @@ def test_reducible_policies():
     assert rvi.value.lower <= 0.5 <= 3.0 <= rvi.value.upper + 1e-12
 
 
+@pytest.mark.slow
 def test_cap_and_illegal_numbers_have_statuses(problems):
     rates, costs, feasible = (jnp.asarray(x[0]) for x in problems)
 

@@ -35,7 +35,7 @@ from hetjax.models.threshold_queue.rule import (
 __all__ = [
     "MAP_MODEL", "MODEL", "BestThreshold", "BestThresholds", "Law", "Metrics", "Params", "PoissonMeans",
     "best_constant_threshold", "best_thresholds", "bursty", "diffusion_threshold", "evaluate", "explicit_threshold",
-    "explicit_thresholds", "fastest_first_is_best", "generator", "mean_number", "mean_numbers", "metrics", "metrics_of_law",
-    "optimal_threshold", "poisson_means", "poisson_queue_length_law", "queue_length_law", "response_time",
-    "simple_threshold", "solve", "status", "threshold_sign",
+    "explicit_thresholds", "fastest_first_is_best", "generator", "mean_number", "mean_numbers", "metrics",
+    "metrics_of_law", "optimal_threshold", "poisson_means", "poisson_queue_length_law", "queue_length_law",
+    "response_time", "simple_threshold", "solve", "status", "threshold_sign",
 ]

@@ -82,14 +82,15 @@ def explicit_thresholds(D0: Array, D1: Array, mu1: Array, mu2: Array) -> Array:
 
     solved without subtraction. tau = 0 (the rate of the phase itself) is good for long phases only, tau = inf (the mean
     rate) for short ones only; each loses up to a tenth or more where it is wrong. .7 was fitted: over loads .05-.99 and
-    speed ratios 1-200 the mean number was at most 1.1 % above the least for bursts (rates 4 and 20 times, any length) and renewal
-    arrivals with SCV .25-100, and at most .13 % for Poisson arrivals. Traced arrays of one dtype; O(p^3).
+    speed ratios 1-200 the mean number was at most 1.1 % above the least possible for bursts (4 and 20 times the
+    arrivals, any length) and .7 % for renewal arrivals with SCV .25-100; for Poisson arrivals it is at most .13 %.
+    Traced arrays of one dtype; O(p^3).
 
     >>> import jax.numpy as jnp
     >>> from hetjax import threshold_queue
     >>> D0, D1 = threshold_queue.bursty(*(jnp.asarray(x) for x in (0.55, 4.0, 0.2, 30.0)))
     >>> explicit_thresholds(D0, D1, jnp.asarray(1.0), jnp.asarray(0.1)).tolist()
-    [7.0, 3.0]
+    [6.0, 3.0]
     """
     p = D0.shape[0]
     moves = (D0 * (1 - jnp.eye(p, dtype=D0.dtype)) + D1) * (_HORIZON / mu2)

@@ -43,6 +43,7 @@ from hetjax.result import Status
 
 Array = jax.Array
 _LARGE = 2.0**32  # times upwards are scaled back beyond it
+_Climb = tuple[Array, Array, Array, Array, Array, Array]
 
 
 class BestThreshold(NamedTuple):
@@ -147,7 +148,7 @@ def _all_thresholds(D0: Array, D1: Array, mu1: Array, mu2: Array, *, count: int)
         x, _ = elimination.solve(rates, exits, jnp.concatenate(right, axis=1))
         return x[:, :-2], x[:, -2:]
 
-    def climb(state: tuple[Array, ...], n: Array) -> tuple[tuple[Array, ...], Array]:
+    def climb(state: _Climb, n: Array) -> tuple[_Climb, Array]:
         G00, c0, G11, G10, c1, unit = state
         here = unit * jnp.concatenate([one, n * one], axis=1)
         new00, new0 = passages(quiet + fast * G00, arrive, [D1, here + fast * c0])
