@@ -22,7 +22,7 @@ from hetjax.sweep.problem import Problem
 from hetjax.sweep.state import Block
 
 POINTS = 64  # of a run, unless the specification says
-FREE_SECONDS, SHARE = 1.0, 0.05  # without a number in the specification: this long, and this part of the run's time
+FREE_SECONDS, SHARE = 2.0, 0.05  # without a number in the specification: this long, and this part of the run's time
 TOLERANCE = {"float64": 1e-8, "float32": 1e-3}  # relative; the routes agree to 1e-11 and 1e-4 where nothing cancels
 MOVE, AMPLIFICATION = 1e3, 10.0  # parameters moved by so many eps; rounding errors below so many times the effect
 KEPT = 20  # mismatches recorded in full

@@ -54,7 +54,7 @@ def optima(path: str | os.PathLike[str], metric: str, over: Sequence[str]) -> di
     return {name: np.unique(index) for name, index in zip(over, indices, strict=True)}
 
 
-def between(values: np.ndarray, zoom: int = 2, near: Sequence[float] | None = None) -> np.ndarray:
+def between(values: np.ndarray, zoom: int = 2, near: Sequence[float] | np.ndarray | None = None) -> np.ndarray:
     """New values that cut the intervals between the neighbours of ``values`` into ``zoom`` parts (2: midpoints).
 
     With ``near`` only intervals that end at one of these values. Parts are of equal ratio if neighbours grow by a
