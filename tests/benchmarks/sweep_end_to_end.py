@@ -14,6 +14,12 @@ sweep    the real run: both, overlapped, with lock, log, verification and proven
 The sweep compiles again; "steady" is its time from the end of the first block to the end of the last, scaled to all.
 Ratios: the time of the slower half over the sweep's. The halves share the cores, so the sum of the halves over the
 steady time tells how much of them overlaps.
+
+With ``--workers N`` a fourth contender alternates with them: the same run by N processes of a dask cluster on this
+host (``dask:local:N``), timed from the end of its N-th block to that of its last, so that the start of the
+processes and their compilations do not count. ``dask`` is the steady time of the sweep in this process over that one.
+Blocks must take a second or more of computing: ``--workers 2 --points 3e8 --block-points 16777216 --m 10 --n 10`` on
+two cores, with nothing else running.
 """
 
 import argparse
@@ -47,7 +53,7 @@ TRIVIAL = Model(
 
 
 def main() -> None:
-    """Prints a table and the ratio."""
+    """Prints a table and the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=float, default=2e7)
     parser.add_argument("--block-points", type=int, default=1 << 20)
@@ -56,6 +62,7 @@ def main() -> None:
     parser.add_argument("--m", type=int, default=5)
     parser.add_argument("--n", type=int, default=2)
     parser.add_argument("--check", type=int, default=0, help="points compared with the second route in each run")
+    parser.add_argument("--workers", type=int, default=0, help="processes of a dask cluster (default: none)")
     parser.add_argument("--folder", default=None, help="where stores are written (default: the temporary folder)")
     parser.add_argument("--json")
     options = parser.parse_args()
@@ -73,7 +80,7 @@ def main() -> None:
     jax.block_until_ready(kernel.dispatch(blocks[0]))
     samples = {block: kernel.fetch(block, kernel.dispatch(block)) for block in blocks[:8]}
     folder = Path(tempfile.mkdtemp(dir=options.folder))
-    times: dict[str, list[float]] = {"kernel": [], "writing": [], "sweep": [], "steady": []}
+    times: dict[str, list[float]] = {"kernel": [], "writing": []}
     try:
         for repeat in range(options.repeats):
             start = time.perf_counter()
@@ -90,13 +97,18 @@ def main() -> None:
             store.close()
             shutil.rmtree(store.path)
 
-            marks: list[float] = []
-            start = time.perf_counter()
-            run_sweep(problem, folder / f"s{repeat}.zarr", RunOptions(
-                block_points=options.block_points, progress=lambda _, marks=marks: marks.append(time.perf_counter())))
-            times["sweep"].append(time.perf_counter() - start)
-            times["steady"].append((marks[-1] - marks[0]) * len(blocks) / (len(blocks) - 1))
-            shutil.rmtree(folder / f"s{repeat}.zarr")
+            runs = [("sweep", "steady", None)] + [("dask_sweep", "dask", f"dask:local:{options.workers}")
+                                                  ] * bool(options.workers)
+            for whole, steady, executor in runs:
+                marks: list[float] = []
+                start = time.perf_counter()
+                run_sweep(problem, folder / "s.zarr", RunOptions(
+                    block_points=options.block_points, executor=executor, overwrite=True,
+                    progress=lambda _, marks=marks: marks.append(time.perf_counter())))
+                times.setdefault(whole, []).append(time.perf_counter() - start)
+                begun = options.workers if executor else 1  # so many blocks end when computing has only begun
+                times.setdefault(steady, []).append((marks[-1] - marks[begun - 1]) * len(blocks) / (len(blocks) - begun))
+                shutil.rmtree(folder / "s.zarr")
     finally:
         shutil.rmtree(folder)
     best = {name: min(t) for name, t in times.items()}
@@ -106,6 +118,10 @@ def main() -> None:
     slower = max(best["kernel"], best["writing"])
     ratios = {"sweep": slower / best["sweep"], "steady": slower / best["steady"],
               "sum_of_halves": (best["kernel"] + best["writing"]) / best["steady"]}
+    if options.workers:
+        ratios["dask"] = best["steady"] / best["dask"]
+        print(f"{options.workers} dask workers: {ratios['dask']:.2f} of the speed in one process"
+              f" ({best['kernel'] / len(blocks):.2f} s of computing a block)")
     print(f"points {points:,} in {len(blocks)} blocks on {len(devices)} devices; slower half / sweep"
           f" {ratios['sweep']:.2f}, steady {ratios['steady']:.2f}; both halves / steady {ratios['sum_of_halves']:.2f}")
     if options.json:
