@@ -38,8 +38,13 @@ def eps(dtype):
 
 # ---- the full law
 
+@partial(jax.jit, static_argnums=(2, 3, 4, 5))
+def compiled_law(q, r, K, M, m, n):
+    return state_probabilities(Params(q, r, K, M, m, n))
+
+
 def state_law(q, r, K, M, m, n, dtype):
-    return StateProbabilities(*map(np.asarray, state_probabilities(Params(dtype(q), dtype(r), K, M, m, n))))
+    return StateProbabilities(*map(np.asarray, compiled_law(dtype(q), dtype(r), K, M, m, n)))
 
 
 SMALL = [(0.875, 3.0, 2, 3, 2, 3), (1.0, 2.0, 3, 2, 2, 1), (1.25, 4.0, 0, 2, 3, 2), (0.5, 2.0, 1, 4, 1, 0),
