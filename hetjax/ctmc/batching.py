@@ -31,16 +31,20 @@ def points_last(function: Callable[..., Any], block: Callable[..., int]) -> Call
             fill = count * width - size
             if fill:
                 x = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (fill, *x.shape[1:]))])
-            return jnp.moveaxis(x.reshape(count, width, *x.shape[1:]), 1, -1)
+            return x.reshape(count, width, *x.shape[1:])
 
         def join(x: jax.Array) -> jax.Array:
-            return jnp.moveaxis(x, -1, 1).reshape(count * width, *x.shape[1:-1])[:size]
+            return x.reshape(count * width, *x.shape[2:])[:size]
+
+        def one_block(arrays: Any) -> Any:  # turned around here, inside the cache, not as a whole
+            results = function(*jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), arrays))
+            return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), results)
 
         blocks = jax.tree.map(split, arrays)
         if count == 1:
-            results = jax.tree.map(lambda x: x[None], function(*jax.tree.map(lambda x: x[0], blocks)))
+            results = jax.tree.map(lambda x: x[None], one_block(jax.tree.map(lambda x: x[0], blocks)))
         else:
-            results = lax.map(lambda arguments: function(*arguments), blocks)
+            results = lax.map(one_block, blocks)
         return jax.tree.map(join, results)
 
     def spread(axis_size: int, batched: Any, arrays: Any) -> Any:

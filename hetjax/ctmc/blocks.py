@@ -123,5 +123,6 @@ def measure(rates: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The stationary measure of a closed chain (S, S, ...), and whether it is the only one."""
     form = panels.stationary_measure if rates.shape[0] > LARGE else elimination.stationary_measure
     law, zeros = form(rates)
-    unique = lax.cond(jnp.any(zeros > 0), elimination.has_one_class, lambda r: jnp.ones(r.shape[2:], bool), rates)
+    unique = lax.cond(jnp.any(zeros > 0), elimination.has_one_class, lambda r: jnp.ones(r.shape[2:], bool),
+                      elimination.steps(rates))
     return law, unique

@@ -279,10 +279,15 @@ def stationary_measure(rates: jax.Array) -> tuple[jax.Array, jax.Array]:
     return measure, zeros
 
 
-def has_one_class(rates: jax.Array) -> jax.Array:
-    """Whether the chain (n, n, ...) has a single recurrent class: some state is reached from every state."""
+def steps(rates: jax.Array) -> jax.Array:
+    """Which states (n, n, ...) lead to which in at most one step."""
     n = rates.shape[0]
-    reach = (rates > 0) | jnp.eye(n, dtype=bool).reshape(n, n, *[1] * (rates.ndim - 2))
+    return (rates > 0) | jnp.eye(n, dtype=bool).reshape(n, n, *[1] * (rates.ndim - 2))
+
+
+def has_one_class(reach: jax.Array) -> jax.Array:
+    """Whether the chain with these :func:`steps` has a single recurrent class: all states lead to one of them."""
+    n = reach.shape[0]
     for _ in range(max(n - 1, 1).bit_length()):
         paths = reach.astype(jnp.float32)
         reach = jnp.einsum("ij...,jk...->ik...", paths, paths) > 0

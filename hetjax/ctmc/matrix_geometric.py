@@ -181,7 +181,7 @@ def _off_diagonal(block: jax.Array) -> jax.Array:
 
 
 def _one_class(rates: jax.Array, zeros: jax.Array) -> jax.Array:
-    return lax.cond(zeros > 0, elimination.has_one_class, lambda r: jnp.ones((), bool), rates)
+    return lax.cond(zeros > 0, elimination.has_one_class, lambda r: jnp.ones((), bool), elimination.steps(rates))
 
 
 def _along(phases: jax.Array, reference: jax.Array, beta: jax.Array, source: jax.Array, pull: jax.Array,

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from hetjax.ctmc import elimination, panels
-from hetjax.ctmc.batching import points_last
+from hetjax.ctmc.batching import fence, points_last
+from hetjax.ctmc.elimination import reduce
 from hetjax.result import Solution, Status
 
 UNROLLED = 32  # states; beyond, compiling the blocks takes longer (4 s at 32, 47 s at 36): panels, matrix products
@@ -66,15 +67,17 @@ def _unrolled(Q: jax.Array) -> Solution:
 def _finish(Q: jax.Array, measure: jax.Array, zeros: jax.Array) -> Solution:
     """Normalises the measure and judges it; the classes are looked at only where a pivot was 0."""
     n = Q.shape[0]
-    law = measure / elimination.reduce(jnp.add, measure)[None]
-    rates = jnp.where(jnp.eye(n, dtype=bool).reshape(n, n, *[1] * (Q.ndim - 2)), jnp.zeros_like(Q), Q)
-    outflow = law * elimination.reduce(jnp.add, rates, 1)
-    inflow = elimination.reduce(jnp.add, law[:, None] * rates)
-    largest = elimination.reduce(jnp.maximum, outflow)
-    difference = elimination.reduce(jnp.maximum, jnp.abs(inflow - outflow))
+    diagonal = jnp.eye(n, dtype=bool).reshape(n, n, *[1] * (Q.ndim - 2))
+    measure = fence(measure)
+    law = fence(measure / reduce(jnp.add, measure)[None])
+    rates = jnp.where(diagonal, jnp.zeros_like(Q), Q)
+    inflow, outflow = fence((reduce(jnp.add, law[:, None] * rates), law * reduce(jnp.add, rates, 1)))
+    largest = reduce(jnp.maximum, outflow)
+    difference = reduce(jnp.maximum, jnp.abs(inflow - outflow))
     residual = difference / jnp.where(largest == 0, jnp.ones_like(largest), largest)
-    unique = lax.cond(jnp.any(zeros > 0), elimination.has_one_class, lambda r: jnp.ones(r.shape[2:], bool), rates)
-    legal = elimination.reduce(jnp.logical_and, elimination.reduce(jnp.logical_and, rates >= 0)) & unique
+    unique = lax.cond(jnp.any(zeros > 0), elimination.has_one_class, lambda q: jnp.ones(q.shape[2:], bool),
+                      elimination.steps(Q))
+    legal = reduce(jnp.logical_and, reduce(jnp.logical_and, (Q >= 0) | diagonal)) & unique
     status = jnp.where(legal, jnp.where(jnp.all(jnp.isfinite(law), axis=0), Status.OK, Status.NONFINITE),
                        Status.OUT_OF_DOMAIN).astype(jnp.uint8)
     return Solution(law, status, lax.stop_gradient(residual), jnp.zeros(status.shape, jnp.int32))
