@@ -107,7 +107,8 @@ def main() -> None:
                     progress=lambda _, marks=marks: marks.append(time.perf_counter())))
                 times.setdefault(whole, []).append(time.perf_counter() - start)
                 begun = options.workers if executor else 1  # so many blocks end when computing has only begun
-                times.setdefault(steady, []).append((marks[-1] - marks[begun - 1]) * len(blocks) / (len(blocks) - begun))
+                scale = len(blocks) / (len(blocks) - begun)
+                times.setdefault(steady, []).append((marks[-1] - marks[begun - 1]) * scale)
                 shutil.rmtree(folder / "s.zarr")
     finally:
         shutil.rmtree(folder)
