@@ -45,7 +45,7 @@ class RunOptions:
     batch are kept, whatever is asked for here, and committed blocks are verified: ``verify`` "fast" compares the sizes
     and stored checksums of their chunks with the log, "full" reads them all. ``shard = (i, N)``: only the blocks i,
     i + N, i + 2 N, ...; other shards may run at the same time, and a run without ``shard`` completes the store.
-    ``executor``: "dask:ADDRESS" or "dask:local:N" has the blocks computed by the workers of a dask cluster.
+    ``executor``: "dask:ADDRESS", "dask:local:N" or "slurm:PROFILE.toml" has the blocks computed by dask workers.
     """
 
     resume: Literal["auto", "must"] | None = None
