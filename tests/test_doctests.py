@@ -8,10 +8,12 @@ import pytest
 
 import hetjax
 
+LONG = {f"hetjax.models.parallel_queues.{name}" for name in ("bernoulli", "by_phase", "open_loop")}  # searches: 100 s
 MODULES = sorted(info.name for info in pkgutil.walk_packages(hetjax.__path__, "hetjax."))
 
 
-@pytest.mark.parametrize("name", ["hetjax", *MODULES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name
+                                  for name in ["hetjax", *MODULES]])
 def test_docstring_examples(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # examples may write files
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
