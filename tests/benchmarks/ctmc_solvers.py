@@ -7,7 +7,8 @@ printed apart. All contenders get the same chains and build them from the same p
   plain ``vmap`` on one device, ``devices`` the same shared out to all devices (one a core, as the sweep engine does);
   ``stored`` and ``law`` have the levels in arrays, points last in blocks inside ``lax.map``, ``vmap`` is a plain
   ``vmap`` over stored levels; the peer, on one core, assembles a sparse generator from arrays prepared once (only the
-  numbers change from point to point) and solves with scipy.sparse.linalg.spsolve, a loop over points;
+  numbers change from point to point) and solves with scipy.sparse.linalg.spsolve, a loop over points; ``assembled`` is
+  the same from the blocks of each point, built with the tools of scipy.sparse;
 * dense: hetjax's GTH in a batch under ``vmap``; the peers are numpy's batched LU solve and, if installed,
   QuantEcon's gth_solve;
 * gradients: value and four derivatives, over the value alone.
@@ -113,6 +114,29 @@ def sparse_mean(L, S):
     return solve
 
 
+def assembled_mean(L, S):
+    """The same from the blocks of one point with the tools of scipy.sparse, as one would write it."""
+    climb, inside, fall = np.random.default_rng(0).random((3, S, S)) / S
+    speed = 1 + 0.1 * np.arange(L)
+    n = L * S
+    state = np.arange(n).reshape(L, S)
+    right = np.append(np.zeros(n - 1), 1.0)
+
+    def solve(p):
+        blocks = [(np.broadcast_to(climb * p[0], (L - 1, S, S)), state[:-1], state[1:]),
+                  (np.broadcast_to((inside * p[1] + 0.1 * p[3]) * (1 - np.eye(S)), (L, S, S)), state, state),
+                  (fall * p[2] * speed[1:, None, None], state[1:], state[:-1])]
+        i, j, rates = (np.concatenate([np.broadcast_to(x, block.shape).ravel() for block, x in zip(
+            [b[0] for b in blocks], parts, strict=True)])
+            for parts in ([b[1][:, :, None] for b in blocks], [b[2][:, None] for b in blocks], [b[0] for b in blocks]))
+        Q = scipy.sparse.coo_array((rates, (i, j)), shape=(n, n)).tocsr()
+        Q = Q - scipy.sparse.diags_array(Q.sum(axis=1))
+        system = scipy.sparse.vstack([Q.T.tocsr()[1:], np.ones((1, n))], format="csc")
+        return scipy.sparse.linalg.spsolve(system, right) @ np.repeat(np.arange(L), S)
+
+    return solve
+
+
 def bench_levels(L, S, block, points, repeats):
     build = level_chain(L, S)
     rng = np.random.default_rng(1)
@@ -131,20 +155,23 @@ def bench_levels(L, S, block, points, repeats):
     mean = jax.jit(jax.vmap(lambda q: ctmc.expectation_by_level(rule, q, L).value), compiler_options=OPTIONS)
     devices = everywhere(jax.vmap(lambda q: ctmc.expectation_by_level(rule, q, L).value))
     stored = in_blocks(lambda c, f: ctmc.expectation_levels(c, f).value)
-    law = in_blocks(lambda c, f: ctmc.stationary_levels(c).value)
+    law = in_blocks(lambda c, f: ctmc.stationary_levels(c)[:2])
     plain = jax.jit(lambda p: lax.map(one, p.T, batch_size=1024), compiler_options=OPTIONS)
     rows = p.T.copy()
     spread = jax.device_put(rows, NamedSharding(Mesh(np.array(jax.devices()), ("points",)), PartitionSpec("points")))
-    solve = sparse_mean(L, S)
+    solve, assembled = sparse_mean(L, S), assembled_mean(L, S)
     few = np.asarray(p[:, :max(min(count, 8000 // (L * S)), 2)])
     first, best = seconds({"mean": lambda: mean(rows), "devices": lambda: devices(spread), "stored": lambda: stored(p),
                            "law": lambda: law(p), "vmap": lambda: plain(p),
-                           "spsolve": lambda: [solve(q) for q in few.T]}, repeats)
+                           "spsolve": lambda: [solve(q) for q in few.T],
+                           "assembled": lambda: [assembled(q) for q in few.T]}, repeats)
+    np.testing.assert_allclose([assembled(q) for q in few.T], mean(rows)[:few.shape[1]], rtol=1e-9)
     np.testing.assert_allclose([solve(q) for q in few.T], mean(rows)[:few.shape[1]], rtol=1e-9)
     np.testing.assert_allclose(np.ravel(stored(p)), mean(rows), rtol=1e-12)
-    us = {k: 1e6 * t / (few.shape[1] if k == "spsolve" else count) for k, t in best.items()}
+    us = {k: 1e6 * t / (few.shape[1] if k in ("spsolve", "assembled") else count) for k, t in best.items()}
     return {"L": L, "S": S, "us": us, "compile_s": {k: first[k] - best[k] for k in ("mean", "stored", "law", "vmap")},
             "spsolve_over": {k: us["spsolve"] / us[k] for k in ("mean", "devices", "stored", "law", "vmap")},
+            "assembled_over": {k: us["assembled"] / us[k] for k in ("mean", "devices", "law")},
             "law_over_mean": us["law"] / us["mean"]}
 
 
