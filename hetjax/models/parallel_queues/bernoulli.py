@@ -18,6 +18,7 @@ Lagrange multiplier): over the set of fastest nodes that get any customers at al
 slow nodes being left out until this is non-negative for all that remain.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -65,6 +66,7 @@ def node_numbers(params: Params, probabilities: Array, thresholds: Array) -> Arr
     return _numbers(params.arrival_rate * probabilities, params.mu1, params.mu2, thresholds)
 
 
+@jax.jit
 def _numbers(rate: Array, mu1: Array, mu2: Array, thresholds: Array) -> Array:
     """Differentiable also at rate 0, where N = rate/mu1 + ..: the fast server serves alone."""
     idle, stable, single = rate <= 0, (mu1 - rate) + mu2 > 0, mu2 <= 0
@@ -75,6 +77,7 @@ def _numbers(rate: Array, mu1: Array, mu2: Array, thresholds: Array) -> Array:
     return jnp.where(idle, rate / mu1, jnp.where(stable, number, jnp.inf))
 
 
+@jax.jit
 def square_root_rule(arrival_rate: Array, mu: Array) -> Array:
     """The best split (n,) of a Poisson stream over single servers of rates ``mu`` (n,), in closed form; O(n log n).
 
@@ -145,12 +148,20 @@ def best_split(params: Params, thresholds: Any = None) -> Split:
     >>> round(float(found.probabilities[0]), 7), found.thresholds.tolist(), round(float(found.mean_number), 7)
     (0.7644646, [2.0, 3.0], 2.7797159)
     """
+    given = None
+    if thresholds is not None:
+        given, _ = checked_thresholds(thresholds, params, ((params.nodes,),), _LARGEST)
+    return _best_split(params, given)
+
+
+@jax.jit
+def _best_split(params: Params, given: Array | None) -> Split:
     params = jax.tree.map(lax.stop_gradient, params)
     code = status(params)
     params = harmless(params, code)
     rate, mu1, n = params.arrival_rate, params.mu1, params.nodes
     bits = jnp.finfo(mu1.dtype).bits
-    if thresholds is None:
+    if given is None:
         capacity = params.capacities
         splits = jnp.stack([capacity / jnp.sum(capacity), square_root_rule(rate, capacity)])
         if n == 2:
@@ -158,14 +169,13 @@ def best_split(params: Params, thresholds: Any = None) -> Split:
             splits = jnp.concatenate([splits, jnp.stack([p, 1 - p], axis=1)])
         turns = _TURNS
     else:
-        given, _ = checked_thresholds(thresholds, params, ((params.nodes,),), _LARGEST)
         bad = jnp.any(~(given >= 1))
         code = jnp.where(bad, int(Status.OUT_OF_DOMAIN), code).astype(jnp.uint8)
         splits, turns = jnp.where(bad, jnp.ones_like(given), given)[None], 1  # in the place of pairs
 
     def turn(count: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         splits, pairs = state
-        pairs = jax.vmap(lambda s: _best_thresholds(params, s))(splits) if thresholds is None else pairs
+        pairs = jax.vmap(lambda s: _best_thresholds(params, s))(splits) if given is None else pairs
         halvings = tuple(jnp.where(count == turns - 1, a, b) for a, b in zip(_FINE[bits], _ROUGH, strict=True))
         return jax.vmap(lambda t: _equal_margins(params, t, (halvings[0], halvings[1])))(pairs), pairs
 
@@ -203,12 +213,17 @@ def best_split_by_gradient(params: Params, thresholds: Any, steps: int = 60) -> 
     >>> round(float(found.value[0]), 4)
     0.7645
     """
+    given, _ = checked_thresholds(thresholds, params, ((params.nodes,),), _LARGEST)
+    return _by_gradient(params, given, steps)
+
+
+@partial(jax.jit, static_argnums=2)
+def _by_gradient(params: Params, given: Array, steps: int) -> Solution:
     import optax
 
     params = jax.tree.map(lax.stop_gradient, params)
     code = status(params)
     params = harmless(params, code)
-    given, _ = checked_thresholds(thresholds, params, ((params.nodes,),), _LARGEST)
     capacity = params.capacities
     slack = jnp.sum(capacity) - params.arrival_rate
 

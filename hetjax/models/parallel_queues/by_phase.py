@@ -1,9 +1,11 @@
 """Words with thresholds by phase (position of the next customer), and words of any order, as checks and refinements."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_batching import sequential_vmap
 
@@ -104,6 +106,7 @@ def best_thresholds_of_word(params: Params, ones: Any, length: Any, size: int | 
     return _of_word(params, code, jnp.where(legal, k, 1), jnp.where(legal, b, 2), legal, size, max_threshold)
 
 
+@partial(jax.jit, static_argnums=(5, 6))
 def _of_word(params: Params, code: Array, ones: Array, length: Array, legal: Array, size: int,
              max_threshold: int) -> ByPhase:
     shares = jnp.stack([ones, length - ones])
@@ -129,12 +132,18 @@ def best_word_by_phase(params: Params, max_length: int = 12, max_threshold: int 
     points one by one. Words with both letters only.
 
     >>> from hetjax import parallel_queues as pq
-    >>> found = pq.best_word_by_phase(pq.Params(1.4, [1.0, 1.0], [0.4, 0.4]), max_length=3, max_threshold=3)
-    >>> int(found.ones), int(found.length), found.thresholds[0, :2].tolist()
-    (1, 2, [2.0, 1.0])
+    >>> found = pq.best_word_by_phase(pq.Params(2.0, [2.0, 1.0], [0.5, 0.2]), max_length=4, max_threshold=4)
+    >>> int(found.ones), int(found.length), found.thresholds.tolist()
+    (3, 4, [[2.0, 2.0, 2.0, 2.0], [3.0, 3.0, 3.0, 2.0]])
     """
-    params, code = prepared(params)
     constant = best_word(params, max_length, max_threshold)
+    return _improved(params, constant.ones, constant.length, max_length, max_threshold)
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _improved(params: Params, k: Array, b: Array, max_length: int, max_threshold: int) -> ByPhase:
+    """The best by descent and with the word of density k/b."""
+    params, code = prepared(params)
 
     @sequential_vmap
     def search(rate: Array, mu1: Array, mu2: Array, k: Array, b: Array) -> ByPhase:
@@ -155,7 +164,7 @@ def best_word_by_phase(params: Params, max_length: int = 12, max_threshold: int 
         best = jnp.argmin(jnp.where(jnp.isfinite(both.mean_number), both.mean_number, jnp.inf))
         return jax.tree.map(lambda x: x[best], both)
 
-    found = search(params.arrival_rate, params.mu1, params.mu2, constant.ones, constant.length)
+    found = search(params.arrival_rate, params.mu1, params.mu2, k, b)
     return found._replace(status=jnp.where(code == int(Status.OK), found.status, code))
 
 
@@ -171,15 +180,21 @@ def best_general_word(params: Params, max_length: int = 8, max_threshold: int = 
     ([0, 1, 1, 1], [2.0, 3.0], 2.441161)
     """
     require(2 <= max_length <= 12, "max_length", max_length, "in 2..12: the number of words doubles with each letter")
+    return _best_general_word(params, max_length, max_threshold)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _best_general_word(params: Params, max_length: int, max_threshold: int) -> GeneralWord:
     params, code = prepared(params)
     known = [word for b in range(2, max_length + 1) for word in necklaces(b)]
     even = jnp.asarray([is_mechanical(word) for word in known])
-    words = jnp.asarray([word + (0,) * (max_length - len(word)) for word in known], jnp.int32)
-    lengths = jnp.asarray([len(word) for word in known], jnp.int32)
-    t = jnp.arange(1, max_threshold + 1).astype(params.mu1.dtype)
+    words = np.asarray([word + (0,) * (max_length - len(word)) for word in known], np.int32)
+    lengths = np.asarray([len(word) for word in known], np.int32)
 
     @sequential_vmap
     def search(rate: Array, mu1: Array, mu2: Array) -> tuple[Array, Array]:
+        t = jnp.arange(1, max_threshold + 1).astype(mu1.dtype)
+
         def one(given: tuple[Array, Array]) -> tuple[Array, Array]:
             word, length = given
             inside = jnp.arange(max_length, dtype=jnp.int32) < length
@@ -192,7 +207,7 @@ def best_general_word(params: Params, max_length: int = 8, max_threshold: int = 
             value = jnp.sum(jnp.min(table, axis=1))
             return jnp.where(stable, value, jnp.inf), jnp.argmin(table, axis=1).astype(mu1.dtype) + 1
 
-        return lax.map(one, (words, lengths))
+        return lax.map(one, (jnp.asarray(words), jnp.asarray(lengths)))
 
     values, thresholds = search(params.arrival_rate, params.mu1, params.mu2)
     best = jnp.argmin(values)
@@ -203,5 +218,5 @@ def best_general_word(params: Params, max_length: int = 8, max_threshold: int = 
     code = jnp.where(code == int(Status.OK), found, code).astype(jnp.uint8)
     good = (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
     value, even_value = (jnp.where(good, x, jnp.nan) for x in (values[best], mechanical))
-    return GeneralWord(words[best], lengths[best], thresholds[best], value, even_value, code)
+    return GeneralWord(jnp.asarray(words)[best], jnp.asarray(lengths)[best], thresholds[best], value, even_value, code)
 

@@ -18,6 +18,7 @@ of 4 ``size`` / (spare service rate), twice the time in which the full nodes dra
 staying: the upper end. The two differ by about P(full) times that cost.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -63,6 +64,11 @@ def full_information(params: Params, size: int = 50, tolerance: float | None = N
     """
     require(params.nodes == 2, "params", f"{params.nodes} nodes", "two nodes")
     require(size >= 3, "size", size, "a whole number >= 3")
+    return _full_information(params, size, tolerance, max_sweeps)
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def _full_information(params: Params, size: int, tolerance: float | None, max_sweeps: int) -> FullInformation:
     params = jax.tree.map(lax.stop_gradient, params)
     code = status(params)
     params = harmless(params, code)

@@ -193,9 +193,9 @@ def second_route(values: Mapping[str, float], metrics: tuple[str, ...]) -> dict[
 
     >>> from hetjax.models import parallel_queues
     >>> point = {"arrival_rate": 2.0, "mu1_node1": 2.0, "mu2_node1": 0.5, "mu1_node2": 1.0, "mu2_node2": 0.2,
-    ...          "length": 2, "ones": 1.0, "threshold_node1": 2.0, "threshold_node2": 3.0}
+    ...          "length": 4, "ones": 3.0, "threshold_node1": 2.0, "threshold_node2": 3.0}
     >>> round(parallel_queues.WORD_MODEL.second_route(point, ("mean_number",))["mean_number"], 6)
-    5.221783
+    2.441161
     """
     from hetjax.models import threshold_queue
     from hetjax.models.parallel_queues.words import mechanical_word

@@ -29,6 +29,7 @@ O(b (T + k) T + (T + k)^3) against O(b^3 (T + 42)) by levels; this project's own
 :func:`hetjax.threshold_queue.solve`, truncated chains.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -55,6 +56,7 @@ def _complex(x: Array) -> Array:
     return lax.complex(x, jnp.zeros_like(x))
 
 
+@partial(jax.jit, static_argnames="size")
 def roots(ones: Array, length: Array, ratio: Array, size: int) -> Array:
     """y_m = log z_m, (size,) complex, of the module's equation for m < ``ones``; ``ratio`` = mu/lambda > ones/length.
 
@@ -99,6 +101,7 @@ def roots(ones: Array, length: Array, ratio: Array, size: int) -> Array:
     return newton(lax.stop_gradient(y), _complex(ratio))  # the derivative in ratio
 
 
+@partial(jax.jit, static_argnames="max_threshold")
 def node_means(rate: Array, word: Array, length: Array, mu1: Array, mu2: Array, thresholds: Array,
                max_threshold: int) -> NodeMeans:
     """The :class:`NodeMeans` of one node (vmap for many); differentiable in all real arguments, in both modes.

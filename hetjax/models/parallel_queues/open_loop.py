@@ -9,10 +9,12 @@ and are changed between two. :func:`full_search` takes every density and every p
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_batching import sequential_vmap
 
@@ -87,14 +89,16 @@ def density_means(params: Params, ones: Array, length: Array, thresholds: Array,
 
     >>> import jax.numpy as jnp
     >>> from hetjax import parallel_queues as pq
-    >>> k, b, t = jnp.asarray(23), jnp.asarray(31), jnp.asarray([2.0, 3.0])
-    >>> found = pq.density_means(pq.Params(2.0, [2.0, 1.0], [0.5, 0.2]), k, b, t, size=31, max_threshold=3)
-    >>> round(float(found.number.sum()), 10)
-    2.4406551836
+    >>> k, b, t = jnp.asarray(3), jnp.asarray(4), jnp.asarray([2.0, 3.0])
+    >>> found = pq.density_means(pq.Params(2.0, [2.0, 1.0], [0.5, 0.2]), k, b, t, size=4, max_threshold=3)
+    >>> round(float(found.number.sum()), 6)
+    2.441161
     """
+    ones, length = ones.astype(jnp.int32), length.astype(jnp.int32)
+
     def one(share: Array, mu1: Array, mu2: Array, threshold: Array) -> NodeMeans:
-        return node_means(params.arrival_rate, letters(share, length, size), length, mu1, mu2, threshold,
-                          max_threshold)
+        return node_means(params.arrival_rate, letters(share, length, size), length, mu1, mu2,
+                          jnp.broadcast_to(threshold, (size,)), max_threshold)
 
     return jax.vmap(one)(jnp.stack([ones, length - ones]), params.mu1, params.mu2, thresholds)
 
@@ -172,6 +176,7 @@ def _one_node(params: Params) -> tuple[Array, Array]:
     return jnp.flip(cost), jnp.flip(threshold)
 
 
+@jax.jit
 def poisson_cost(rate: Array, mu1: Array, mu2: Array, threshold: Array | None = None) -> tuple[Array, Array]:
     """Mean numbers of nodes with Poisson arrivals and their thresholds, by default the best; elementwise.
 
@@ -224,20 +229,26 @@ def best_word(params: Params, max_length: int = 40, max_threshold: int = 8) -> O
     ``vmap`` goes through the points one by one, as each needs its own number of steps. Not differentiable.
 
     >>> from hetjax import parallel_queues as pq
-    >>> found = pq.best_word(pq.Params(1.2, [1.0, 1.0], [0.5, 0.1]), max_length=12)
+    >>> found = pq.best_word(pq.Params(2.0, [2.0, 1.0], [0.5, 0.2]), max_length=4, max_threshold=4)
     >>> int(found.ones), int(found.length), found.thresholds.tolist(), round(float(found.mean_number), 6)
-    (3, 5, [1.0, 6.0], 1.834059)
+    (3, 4, [2.0, 3.0], 2.441161)
     """
+    return _best_word(params, max_length, max_threshold)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _best_word(params: Params, max_length: int, max_threshold: int) -> OpenLoop:
     params, code = prepared(params)
     coarse = [(d.numerator, d.denominator) for d in densities(min(COARSE, max_length))]
-    coarse_ones, coarse_length = (jnp.asarray(x, jnp.int32) for x in zip(*coarse, strict=True))
+    coarse_ones, coarse_length = np.asarray(coarse, np.int32).T
 
     @sequential_vmap
     def search(rate: Array, mu1: Array, mu2: Array) -> tuple[Array, Array, Array, Array]:
         point = Params(rate, mu1, mu2)
         dtype = mu1.dtype
         size = int(max(b for _, b in coarse))
-        table = jax.vmap(lambda k, b: all_thresholds(point, k, b, size, max_threshold))(coarse_ones, coarse_length)
+        table = jax.vmap(lambda k, b: all_thresholds(point, k, b, size, max_threshold))(
+            jnp.asarray(coarse_ones), jnp.asarray(coarse_length))
         pairs = jnp.min(table[:, 0, :, None] + table[:, 1, None, :], axis=0).reshape(-1)
         _, order = lax.top_k(-pairs, min(STARTS, max_threshold**2))
         starts = jnp.stack([order // max_threshold + 1, order % max_threshold + 1], axis=1).astype(dtype)
@@ -273,11 +284,16 @@ def best_density(params: Params, thresholds: Any, max_length: int = 40, max_thre
     """The best density for given constant thresholds (2,), by one Stern-Brocot descent.
 
     >>> from hetjax import parallel_queues as pq
-    >>> found = pq.best_density(pq.Params(2.0, [2.0, 1.0], [0.5, 0.2]), [2, 3])
+    >>> found = pq.best_density(pq.Params(2.0, [2.0, 1.0], [0.5, 0.2]), [2, 3], max_length=40)
     >>> int(found.ones), int(found.length), round(float(found.mean_number), 10)
     (23, 31, 2.4406551836)
     """
     given, bound = checked_thresholds(thresholds, params, ((2,),), max_threshold)
+    return _best_density(params, given, max_length, bound)
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _best_density(params: Params, given: Array, max_length: int, bound: int) -> OpenLoop:
     params, code = prepared(params)
     bad = jnp.any(~((given >= 1) & (given <= bound)))
     code = jnp.where(bad, int(Status.OUT_OF_DOMAIN), code)
@@ -309,15 +325,20 @@ def full_search(params: Params, max_length: int = 40, max_threshold: int = 8,
     >>> p = pq.Params(1.2, [1.0, 1.0], [0.5, 0.1])
     >>> found = pq.full_search(p, max_length=5, rule=threshold_queue.simple_threshold)
     >>> int(found.ones), int(found.length), found.thresholds.tolist(), round(float(found.mean_number), 6)
-    (3, 5, [1.0, 5.0], 1.834252)
+    (3, 5, [1.0, 5.0], 1.830876)
     """
+    return _full_search(params, max_length, max_threshold, rule)
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def _full_search(params: Params, max_length: int, max_threshold: int,
+                 rule: Callable[[Array, Array, Array], Array] | None) -> OpenLoop:
     params, code = prepared(params)
-    words = [(d.numerator, d.denominator) for d in densities(max_length)]
-    pairs = jnp.asarray(words, jnp.int32)
+    words = np.asarray([(d.numerator, d.denominator) for d in densities(max_length)], np.int32)
 
     @sequential_vmap
     def search(rate: Array, mu1: Array, mu2: Array) -> tuple[Array, Array, Array, Array]:
-        point = Params(rate, mu1, mu2)
+        point, pairs = Params(rate, mu1, mu2), jnp.asarray(words)
 
         def one(word: Array) -> tuple[Array, Array]:
             ones, length = word

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models.parallel_queues import parallel_queues_precise as precise
 from models.threshold_queue import threshold_oracle
 
 from hetjax import ctmc, threshold_queue
@@ -15,14 +16,13 @@ from hetjax.processes import mmpp
 from hetjax.result import Status
 
 SIZE, BOUND = 12, 6
-NODE = jax.jit(pq.node_means, static_argnums=6)
 
 
 def node(rate, word, mu1, mu2, thresholds, dtype=float):
     """The means of one node; the word and its thresholds filled up to SIZE."""
     b = len(word)
     thresholds = np.broadcast_to(np.asarray(thresholds, dtype), (b,))
-    return NODE(*(jnp.asarray(x) for x in (np.asarray(rate, dtype), np.pad(np.asarray(word, np.int32), (0, SIZE - b)),
+    return pq.node_means(*(jnp.asarray(x) for x in (np.asarray(rate, dtype), np.pad(np.asarray(word, np.int32), (0, SIZE - b)),
                                            np.int32(b), np.asarray(mu1, dtype), np.asarray(mu2, dtype),
                                            np.pad(thresholds, (0, SIZE - b), constant_values=1))), BOUND)
 
@@ -80,23 +80,18 @@ def test_chain_with_levels(rho, ratio, ones, thresholds):
 LEVELS = jax.jit(threshold_queue.metrics)
 
 
-def test_long_words_approach_an_even_stream():
-    """Words of 40 letters against single servers in closed form: with k 1s spread over b letters the node is a queue
-    with Erlang(b) arrivals for k = 1, G/M/1: mean = rho/(1 - sigma), sigma the root itself."""
-    size = 40
+@pytest.mark.parametrize("size", [SIZE, pytest.param(40, marks=pytest.mark.slow)])
+def test_every_bth_customer_to_a_single_server(size):
+    """Erlang arrivals: mean = rho/(1 - sigma), sigma the root of the queue G/M/1."""
+    word = np.array(pq.mechanical_word(1, size), np.int32)
     for rho in (0.05, 0.5, 0.9, 0.999):
-        rate = rho * 40
-        word = jnp.asarray(pq.mechanical_word(1, size), jnp.int32)
-        one, zero = jnp.ones(()), jnp.zeros(())
-        found = LONG(jnp.asarray(rate), word, jnp.asarray(size, jnp.int32), one, zero, one, 1)
+        rate = rho * size
+        found = pq.node_means(*(jnp.asarray(x) for x in (rate, word, np.int32(size), 1.0, 0.0, np.ones(size))), BOUND)
         low, high = 0.0, 1 - (1 - rho) / 2
         for _ in range(200):
             z = (low + high) / 2
             low, high = (z, high) if z < (rate / (rate + 1 - z)) ** size else (low, z)
         assert float(found.number) == pytest.approx(rho / (1 - low), rel=1e-12 / (1 - rho))
-
-
-LONG = jax.jit(pq.node_means, static_argnums=6)
 
 
 def test_roots():
@@ -114,19 +109,20 @@ def test_roots():
 
 @pytest.mark.parametrize("forward", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_derivatives(forward):
-    """In rates and real thresholds against differences (the values have routes of their own)."""
-    word = jnp.asarray([0, 1, 1], jnp.int32)
+    """In rates and real thresholds by phase, against differences of a chain solved with 40 digits."""
+    word = np.pad(np.array([0, 1, 1], np.int32), (0, SIZE - 3))
 
     def by_word(x):
-        return pq.node_means(x[0], word, jnp.asarray(3, jnp.int32), x[1], x[2], x[3:], 3).number
+        thresholds = jnp.concatenate([x[3:], jnp.ones(SIZE - 3)])
+        return pq.node_means(x[0], jnp.asarray(word), jnp.asarray(3, jnp.int32), x[1], x[2], thresholds, BOUND).number
 
-    at = jnp.asarray([1.5, 1.0, 0.4, 1.3, 2.5, 1.8])
-    found = jax.jit((jax.jacfwd if forward else jax.grad)(by_word))(at)
-    h = 1e-4  # fourth-order differences: h^4, and 1e-13/h of rounding
-    values = jax.jit(jax.vmap(by_word))(jnp.concatenate([at[None] + s * h * jnp.eye(6) for s in (-2, -1, 1, 2)]))
-    m2, m1, p1, p2 = values.reshape(4, 6)
-    np.testing.assert_allclose((8 * (p1 - m1) - (p2 - m2)) / (12 * h), found, rtol=1e-8)
-    assert float(at[:3] @ found[:3]) == pytest.approx(0, abs=1e-10)  # the time unit does not matter
+    at = [0.7, 1.0, 0.4, 1.3, 2.5, 1.8]
+    found = jax.jit((jax.jacfwd if forward else jax.value_and_grad)(by_word))(jnp.asarray(at))
+    value, slopes = precise.slopes(lambda x: precise.mean_number(x[0], [0, 1, 1], x[1], x[2], x[3:]), at)
+    if not forward:
+        assert float(found[0]) == pytest.approx(value, rel=1e-13)
+        found = found[1]
+    np.testing.assert_allclose(found, slopes, rtol=1e-11)
 
 
 def test_float32():
@@ -196,7 +192,7 @@ def test_simulation():
     chain = ctmc.transition_chain(rates, move)
     found = jax.jit(lambda key: ctmc.simulate(chain, (0, 0, 0, 0, 0), key, events=3000, warmup=1000, replications=1024,
                                               rewards=lambda s: {"number": sum(s[1:])}))(jax.random.key(5))
-    exact = jax.jit(lambda p: pq.word_means(p, [1, 1, 0, 1], [2, 3]))(pq.Params(rate, mu1, mu2))
+    exact = pq.word_means(pq.Params(rate, mu1, mu2), [1, 1, 0, 1], [2, 3])
     assert int(exact.status) == Status.OK
     assert abs(float(found.mean["number"]) - float(exact.value.number.sum())) < 3 * float(found.half_width["number"])
     assert float(found.half_width["number"]) < 0.02
