@@ -69,12 +69,12 @@ BEST_METRICS = tuple(Metric(*m, differentiable=False) for m in (
     ("threshold_node2", "customers", "the best constant threshold of node 2"),
     ("mean_number", "customers", "mean number under the best word and thresholds"),
     ("bernoulli_split", "1", "the best Bernoulli split with the best thresholds"),
-    ("bernoulli_mean_number", "customers", "mean number under them"),
-    ("bernoulli_over_word", "1", "Bernoulli's mean number over that of the best word, minus 1"),
+    ("bernoulli_mean_number", "customers", "mean number under the best Bernoulli split and thresholds"),
+    ("bernoulli_over_word", "1", "excess of Bernoulli's mean number over that of the best word"),
 )) + tuple(Metric(*m, expensive=True, differentiable=False) for m in (
     ("full_information_mean_number", "customers", "mean number if router and servers know the state"),
-    ("word_over_full_information", "1", "mean number of the best word over that, minus 1"),
-    ("bernoulli_over_full_information", "1", "Bernoulli's mean number over that, minus 1"),
+    ("word_over_full_information", "1", "excess of the best word's mean number over that with full information"),
+    ("bernoulli_over_full_information", "1", "excess of Bernoulli's mean number over that with full information"),
 ))
 
 

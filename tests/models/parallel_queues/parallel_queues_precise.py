@@ -1,5 +1,5 @@
-"""A node fed by a word with 40 digits: the chain of (number in the node, slow server, position), truncated where its law
-has fallen below 1e-25, solved level by level from the top; and differences of it."""
+"""A node fed by a word with 40 digits: the chain of (number in the node, slow server, position), truncated where its
+law has fallen below 1e-25, solved level by level from the top; and differences of it."""
 
 import mpmath
 

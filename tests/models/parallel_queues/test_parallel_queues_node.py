@@ -22,9 +22,9 @@ def node(rate, word, mu1, mu2, thresholds, dtype=float):
     """The means of one node; the word and its thresholds filled up to SIZE."""
     b = len(word)
     thresholds = np.broadcast_to(np.asarray(thresholds, dtype), (b,))
-    return pq.node_means(*(jnp.asarray(x) for x in (np.asarray(rate, dtype), np.pad(np.asarray(word, np.int32), (0, SIZE - b)),
-                                           np.int32(b), np.asarray(mu1, dtype), np.asarray(mu2, dtype),
-                                           np.pad(thresholds, (0, SIZE - b), constant_values=1))), BOUND)
+    given = (np.asarray(rate, dtype), np.pad(np.asarray(word, np.int32), (0, SIZE - b)), np.int32(b),
+             np.asarray(mu1, dtype), np.asarray(mu2, dtype), np.pad(thresholds, (0, SIZE - b), constant_values=1))
+    return pq.node_means(*(jnp.asarray(x) for x in given), BOUND)
 
 
 def test_tables(reference):

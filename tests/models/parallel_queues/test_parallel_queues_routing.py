@@ -254,7 +254,7 @@ def test_gradients_in_split_and_thresholds():
 @given(load=st.floats(0.02, 0.98), mu=st.lists(st.floats(0.1, 5), min_size=2, max_size=2), unit=st.floats(0.01, 100),
        ratio=st.lists(st.floats(1, 50), min_size=2, max_size=2))
 def test_best_split_of_any_two_nodes(load, mu, unit, ratio):
-    """The unit of time and the order of the nodes do not matter; no other split of 101 with the same thresholds wins."""
+    """The unit of time and the order of the nodes do not matter; no split of 101 with the same thresholds wins."""
     mu1 = jnp.asarray(mu)
     mu2 = mu1 / jnp.asarray(ratio)
     rate = load * (mu1 + mu2).sum()
@@ -279,7 +279,7 @@ def test_registered_models():
     values = place | {"length": 4, "ones": np.arange(0.0, 6.0), "threshold_node1": 2.0, "threshold_node2": 3.0}
     found = hetjax.evaluate(pq.WORD_MODEL, **values)
     bad = Status.OUT_OF_DOMAIN
-    assert found.status.tolist() == [bad, Status.UNSTABLE, Status.OK, Status.OK, bad, bad]  # node 2 serves 1.2, gets 1.5
+    assert found.status.tolist() == [bad, Status.UNSTABLE, Status.OK, Status.OK, bad, bad]  # 1.5 > 1.2
     np.testing.assert_array_equal(np.isnan(found.mean_number), found.status != Status.OK)
     word = pq.word_means(pq.Params(*TWO), [1, 1, 0, 1], [2, 3]).value
     for name, field in (("mean_number", "number"), ("mean_waiting", "waiting"), ("p_empty", "empty"),
