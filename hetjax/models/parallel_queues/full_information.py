@@ -9,7 +9,7 @@ for x_i >= 2, at both nodes; and with L the sum of all rates
 
 Relative value iteration with the bounds of Odoni (1969) on min and max of the difference, as
 :func:`hetjax.control.relative_value_iteration` does for any process; here on arrays of shifted values, one sweep of
-10^4 states in .1 ms, which :func:`joint_process` states as a general process for the second route.
+10^4 states in .05 ms, which :func:`joint_process` states as a general process for the second route.
 
 **Truncation** at ``size`` values of each x_i: a full node gets nobody; with both full the customer is turned away at a
 cost per customer turned away. At no cost the optimum can only be lower than that of the unbounded system (a customer
