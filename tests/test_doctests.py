@@ -8,7 +8,7 @@ import pytest
 
 import hetjax
 
-LONG = {f"hetjax.models.parallel_queues.{name}" for name in ("bernoulli", "by_phase", "open_loop")}  # searches: 100 s
+LONG = {f"hetjax.models.parallel_queues.{name}" for name in ("bernoulli", "by_phase", "open_loop")}  # searches: a minute
 MODULES = sorted(info.name for info in pkgutil.walk_packages(hetjax.__path__, "hetjax."))
 
 
