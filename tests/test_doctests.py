@@ -8,7 +8,9 @@ import pytest
 
 import hetjax
 
-LONG = {f"hetjax.models.parallel_queues.{name}" for name in ("bernoulli", "by_phase", "open_loop")}  # searches: a minute
+LONG = {f"hetjax.models.{name}" for name in (  # compile for half a minute each
+    "parallel_queues.bernoulli", "parallel_queues.by_phase", "parallel_queues.open_loop", "stalling.response_time",
+    "supermarket.transient", "threshold_queue.law")}
 MODULES = sorted(info.name for info in pkgutil.walk_packages(hetjax.__path__, "hetjax."))
 
 

@@ -68,8 +68,8 @@ def sensitivity(chain: Chain, parameters: Any, method: Method = "elimination") -
       chain: ``chain(parameters) -> (Q, rewards)`` with Q dense (n, n) and rewards (n,) or (k, n), or ``(levels,
         rewards)`` with rewards (L, S) or (k, L, S).
       parameters: a pytree of floating scalars or arrays, p numbers in all.
-      method: "elimination" (as accurate as the values; 4.4 times the value for p = 4, S = 3, growing with p) or
-        "adjoint" (4.8 times the value there, whatever p; relative errors may reach 1 on nearly decomposable chains).
+      method: "elimination" (as accurate as the values; 4.5 times the value for p = 4, S = 3, growing with p) or
+        "adjoint" (2.5 times the value there, whatever p; relative errors may reach 1 on nearly decomposable chains).
 
     Returns:
       ``Solution`` with a :class:`Sensitivity`; ``status`` as :func:`hetjax.ctmc.expectation_levels`, grad_nonfinite if

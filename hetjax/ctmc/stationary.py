@@ -31,10 +31,10 @@ def stationary(Q: jax.Array) -> Solution:
     =======  ============================================  =======  =====
     n        form                                           GTH      LU
     =======  ============================================  =======  =====
-    1..4     unrolled, points last (n = 3)                  0.023    0.15
-    5..32    blocks of 4 pivots, points last (n = 8)        0.14     0.47
-    ..       (n = 16)                                       0.87     1.4
-    ..       (n = 32; compiles in 4 s)                      3.1      5.5
+    1..4     unrolled, points last (n = 3)                  0.016    0.15
+    5..32    blocks of 4 pivots, points last (n = 8)        0.11     0.46
+    ..       (n = 16)                                       0.66     1.5
+    ..       (n = 32; compiles in 4 s)                      2.9      5.2
     33..     panels of 32 states, matrix products
     =======  ============================================  =======  =====
 
@@ -56,7 +56,7 @@ def stationary(Q: jax.Array) -> Solution:
 
 
 def _points(Q: jax.Array) -> int:
-    return 256 if Q.shape[0] <= 4 else 64 if Q.shape[0] <= 16 else 8
+    return 256 if Q.shape[0] <= 4 else 64 if Q.shape[0] <= 8 else 16 if Q.shape[0] <= 16 else 8
 
 
 def _unrolled(Q: jax.Array) -> Solution:
