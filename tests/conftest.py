@@ -16,6 +16,15 @@ settings.load_profile("hetjax")
 REFERENCE = Path(__file__).parent / "reference"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def few_memory_maps():
+    """Forgets compiled programs in time: each maps memory, and a Linux process may hold 65,530 maps."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 25_000:
+        jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def reference():
     """reference("stalling") -> the parsed table tests/reference/stalling.json; a missing table fails the test."""
