@@ -67,6 +67,11 @@ class Solution(NamedTuple):
     iterations: jax.Array | int = 0
 
 
+def has_value(status: jax.Array) -> jax.Array:
+    """Whether points of these codes have values: OK, or kept though the iteration stopped early."""
+    return (status == int(Status.OK)) | (status == int(Status.NOT_CONVERGED))
+
+
 class SolverError(RuntimeError):
     """A solution whose status is not OK was asked for on the host."""
 

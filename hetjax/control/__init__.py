@@ -7,16 +7,14 @@ General processes: :func:`from_events`, :func:`from_rates`, then :func:`policy_i
 
 from hetjax.control.allocation import Allocation, allocation_mdp, optimal_allocation
 from hetjax.control.mdp import (
-    MDP,
     AverageOptimum,
     DiscountedOptimum,
     discounted_policy_iteration,
-    from_events,
-    from_rates,
     policy_iteration,
     relative_value_iteration,
     value_iteration,
 )
+from hetjax.control.process import MDP, from_events, from_rates
 
 __all__ = [
     "MDP",

@@ -31,7 +31,7 @@ from hetjax.control.process import MDP, from_events
 from hetjax.ctmc import stationary
 from hetjax.models.threshold_queue.chain import busy_sets
 from hetjax.processes import MAP
-from hetjax.processes.checks import as_real, concrete, require
+from hetjax.processes.checks import as_real, as_reals, concrete, require
 from hetjax.result import Status
 
 Array = jax.Array
@@ -102,9 +102,7 @@ def optimal_allocation(D0: Any, D1: Any, mu1: Any, mu2: Any, holding_cost: Any =
     """
     given = {"D0": D0, "D1": D1, "mu1": mu1, "mu2": mu2, "holding_cost": holding_cost, "usage_costs": usage_costs,
              "discount_rate": 0.0 if discount_rate is None else discount_rate}
-    found = [v.dtype for v in given.values() if hasattr(v, "dtype") and jnp.issubdtype(v.dtype, jnp.floating)]
-    like = jnp.zeros((), jnp.result_type(*found) if found else jnp.result_type(float))
-    leaves = {name: as_real(value, like=like) for name, value in given.items()}
+    leaves = dict(zip(given, as_reals(*given.values()), strict=True))
     _check_shapes(leaves)
     servers = 1 + leaves["mu2"].size
     leaves["usage_costs"] = jnp.broadcast_to(leaves["usage_costs"], (servers,))

@@ -28,15 +28,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hetjax.control.process import MDP, from_events, from_rates, tidy
+from hetjax.control.process import MDP, tidy
 from hetjax.ctmc import panels
 from hetjax.processes.checks import as_real, concrete, require
 from hetjax.result import Solution, Status
-
-__all__ = [
-    "MDP", "AverageOptimum", "DiscountedOptimum", "discounted_policy_iteration", "from_events", "from_rates",
-    "policy_iteration", "relative_value_iteration", "value_iteration",
-]
 
 Array = jax.Array
 _Sweep = tuple[Array, Array, Array, Array]

@@ -18,22 +18,13 @@ from hetjax.control.allocation import Allocation, optimal_allocation
 from hetjax.models.registry import Axis, Metric, Model, inside
 from hetjax.models.threshold_queue.arrivals import bursty
 from hetjax.models.threshold_queue.law import metrics as law_metrics
+from hetjax.models.threshold_queue.model import BURSTS, RATES
 from hetjax.models.threshold_queue.params import Params
-from hetjax.result import Status
+from hetjax.result import Status, has_value
 
 Array = jax.Array
 SEARCHED = 24  # the largest threshold of the second route
 
-RATES = (
-    Axis("arrival_rate", 1e-6, 1e9, "1/time", "mean number of arrivals per unit time"),
-    Axis("mu2", 1e-9, 1e9, "1/time", "service rate of the slow server, at most mu1"),
-    Axis("mu1", 1e-3, 1e9, "1/time", "service rate of the fast server; sets the time unit", default=1.0),
-)
-BURSTS = (
-    Axis("burst_ratio", 1e-3, 1e6, "1", "arrival rate in bursts over that outside", default=1.0),
-    Axis("burst_share", 1e-6, 1 - 1e-6, "1", "fraction of time in bursts", default=0.5),
-    Axis("burst_length", 1e-6, 1e9, "time", "mean length of a burst", default=1.0),
-)
 LEVELS = Axis("levels", 2, 1024, "customers", "decisions are free up to so many customers", integer=True, shape=True,
               default=64)
 AXES = (
@@ -84,7 +75,7 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
     found |= {"cost": cost, "cost_gap": 1 - best.lower_bound / cost, "threshold_quiet": thresholds[0],
               "threshold_burst": thresholds[1], "threshold_type": best.threshold_type.astype(cost.dtype)}
     code = jnp.where(inside(AXES, values), best.status, jnp.uint8(Status.OUT_OF_DOMAIN))
-    kept = (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
+    kept = has_value(code)
     return {name: jnp.where(kept, found[name], jnp.nan) for name in metrics}, code
 
 

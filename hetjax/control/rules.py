@@ -26,17 +26,18 @@ import jax
 import jax.numpy as jnp
 
 from hetjax.control.allocation import optimal_allocation
-from hetjax.control.model import BURSTS, LEVELS, RATES, static_levels
+from hetjax.control.model import LEVELS, static_levels
 from hetjax.models.registry import Axis, Metric, Model, inside
 from hetjax.models.supermarket.metrics import service_by_scv
 from hetjax.models.threshold_queue.arrivals import bursty
 from hetjax.models.threshold_queue.by_phase import best_thresholds, explicit_thresholds
 from hetjax.models.threshold_queue.constant import mean_numbers
 from hetjax.models.threshold_queue.law import mean_number
+from hetjax.models.threshold_queue.model import BURSTS, RATES
 from hetjax.models.threshold_queue.params import Params
 from hetjax.models.threshold_queue.rule import explicit_threshold, optimal_threshold, simple_threshold
 from hetjax.processes import PH, renewal
-from hetjax.result import Status
+from hetjax.result import Status, has_value
 
 Array = jax.Array
 SEARCHED = 64  # the largest threshold by phase that the search tries
@@ -111,10 +112,6 @@ def gaps(D0: Array, D1: Array, mu1: Array, mu2: Array, levels: int, rules: tuple
     return best.gain, {name: number[name] / best.gain - 1 for name in rules}, code
 
 
-def _kept(code: Array) -> Array:
-    return (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
-
-
 def _gap_model(arrivals: Arrivals) -> Model:
     axes = (*RATES, *arrivals.axes, LEVELS)
     metrics = [Metric("optimal_mean_number", "customers", "least mean number over all policies", differentiable=False)]
@@ -130,7 +127,7 @@ def _gap_model(arrivals: Arrivals) -> Model:
         least, lost, code = gaps(D0, D1, values["mu1"], values["mu2"], static_levels(values, bounds), rules)
         found = {"optimal_mean_number": least} | {f"{name}_gap": value for name, value in lost.items()}
         code = jnp.where(inside(axes, values), code, jnp.uint8(Status.OUT_OF_DOMAIN))
-        return {name: jnp.where(_kept(code), found[name], jnp.nan) for name in metrics}, code
+        return {name: jnp.where(has_value(code), found[name], jnp.nan) for name in metrics}, code
 
     return Model(f"allocation_gap{arrivals.suffix}", 1, f"What threshold rules lose: {arrivals.title}", axes,
                  tuple(metrics), point)
@@ -171,7 +168,7 @@ def _law_model(arrivals: Arrivals) -> Model:
         code = jnp.where(inside(axes, values), code, jnp.uint8(Status.OUT_OF_DOMAIN))
         found = {f"{rule}_{label}": jnp.quantile(every[rule], jnp.asarray(q, load.dtype))
                  for rule in chosen for label, q in _QUANTILES.items()}
-        return {name: jnp.where(_kept(code), found[name], jnp.nan) for name in metrics}, code
+        return {name: jnp.where(has_value(code), found[name], jnp.nan) for name in metrics}, code
 
     return Model(f"allocation_gap_law{arrivals.suffix}", 1,
                  f"How much threshold rules lose over a grid of loads and speed ratios: {arrivals.title}", axes,

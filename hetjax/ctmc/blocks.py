@@ -80,6 +80,13 @@ def block_times(block: jax.Array, x: jax.Array) -> jax.Array:
     return total([block[:, k][:, None] * x[k][None] for k in range(block.shape[0])])
 
 
+def law_times(law: jax.Array, block: jax.Array) -> jax.Array:
+    """``law @ block`` for a law (S, ...) and a block (S, S, ...), or the diagonal (S, ...) of one."""
+    if block.ndim == law.ndim:
+        return law * block
+    return law @ block if law.ndim == 1 and law.shape[0] > LARGE else reduce(jnp.add, law[:, None] * block)
+
+
 def exit_rates(block: jax.Array, like: jax.Array) -> jax.Array:
     """The row sums (S, ...) of a block that may be given by its diagonal."""
     return block if block.ndim < like.ndim else total([block[:, k] for k in range(block.shape[1])])

@@ -15,7 +15,7 @@ replaced by zeros, and :func:`apply_left` starts the stationary mass there.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +25,7 @@ from jax import lax
 from hetjax.ctmc.batching import fence
 
 PIVOTS = 4  # states eliminated between two updates of the rest of the matrix
-UNROLLED = 32  # states; beyond, compiling takes longer
+UNROLLED = 32  # states; beyond, compiling what is written out takes longer (4 s at 32, 47 s at 36)
 
 
 class _Block(NamedTuple):
@@ -54,7 +54,7 @@ def total(terms: Sequence[Any]) -> Any:
 
 
 def reduce(operation: Any, x: jax.Array, axis: int = 0) -> jax.Array:
-    """``jnp.add``, ``jnp.maximum`` or ``jnp.minimum`` over one axis of states, vectorised over the points.
+    """``jnp.add``, ``jnp.logical_and`` and the like over one axis of states, vectorised over the points.
 
     XLA's own reduction on CPU takes the points one by one.
     """
@@ -63,14 +63,23 @@ def reduce(operation: Any, x: jax.Array, axis: int = 0) -> jax.Array:
     return functools.reduce(operation, [lax.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis])])
 
 
+def _guard(states: int) -> Callable[[Any], Any]:
+    """What keeps XLA from computing shared terms repeatedly; one or two states have none."""
+    return fence if states > 2 else lambda arrays: arrays
+
+
+def _bands(n: int) -> list[range]:
+    """The states in blocks of pivots, the last states first, as they are eliminated."""
+    return [range(max(high - PIVOTS, 0), high) for high in range(n, 0, -PIVOTS)]
+
+
 def _eliminate(rates: jax.Array, exits: jax.Array | None, right: jax.Array | None) -> list[_Block]:
     """Eliminates all states; the blocks come in the order of elimination (last states first)."""
     n = rates.shape[0]
-    guard = fence if n > 2 else _same  # keeps XLA from computing shared terms repeatedly
+    guard = _guard(n)
     blocks = []
-    for high in range(n, 0, -PIVOTS):
-        low = max(high - PIVOTS, 0)
-        states = range(low, high)
+    for states in _bands(n):
+        low = states.start
         core = {(p, q): rates[p, q] for p in states for q in states if p != q}
         row = {p: rates[p, :low] for p in states} if low else {}
         column = {p: rates[:low, p] for p in states} if low else {}
@@ -110,13 +119,9 @@ def _eliminate(rates: jax.Array, exits: jax.Array | None, right: jax.Array | Non
     return blocks
 
 
-def _same(x: Any) -> Any:
-    return x
-
-
 def _substitute(blocks: list[_Block]) -> jax.Array:
     """X[k] = right[k] + sum_{j<k} row[k, j] X[j], block by block from the first state on."""
-    guard = fence if len(blocks) > 1 else _same
+    guard = _guard(3 if len(blocks) > 1 else 0)
     done: list[tuple[int, jax.Array]] = []
     for block in reversed(blocks):
         states = sorted(block.right)
@@ -168,15 +173,10 @@ def factor(rates: jax.Array, exits: jax.Array | None = None) -> jax.Array:
     return _pack(_eliminate(rates, exits, None))
 
 
-def _bands(n: int) -> list[range]:
-    """The states in blocks of pivots, the last states first, as :func:`_eliminate` takes them."""
-    return [range(max(high - PIVOTS, 0), high) for high in range(n, 0, -PIVOTS)]
-
-
 def apply_right(factors: jax.Array, right: jax.Array) -> jax.Array:
     """``N right`` from the factors, for any right (n, m, ...) of either sign."""
     n = factors.shape[0]
-    guard = fence if n > 2 else _same
+    guard = _guard(n)
     before = right
     x: dict[int, jax.Array] = {}
     for states in _bands(n):
@@ -208,7 +208,7 @@ def apply_left(factors: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Arra
     (padding, or a further recurrent class).
     """
     n = factors.shape[0]
-    guard = fence if n > 2 else _same
+    guard = _guard(n)
     before = left
     flow: dict[int, jax.Array] = {}
     for states in _bands(n):
@@ -226,7 +226,7 @@ def apply_left(factors: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Arra
 def _measure(factors: jax.Array, flow: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """x_k = (flow_k + sum_{j<k} x_j rate[j, k]) / pivot_k, and the two numbers of :func:`apply_left`."""
     n = factors.shape[0]
-    guard = fence if n > 2 else _same
+    guard = _guard(n)
     starts = unreached = jnp.zeros(flow.shape[1:], jnp.int32)
     one = jnp.ones_like(flow[0])
     measure = flow[:0]
@@ -257,7 +257,7 @@ def stationary_measure(rates: jax.Array) -> tuple[jax.Array, jax.Array]:
     such state is recurrent (all states after it lead back): mass starts there. If there are none, state 0 is
     recurrent and all states lead to it; else :func:`has_one_class` tells whether the distribution is unique.
     """
-    guard = fence if rates.shape[0] > 2 else _same
+    guard = _guard(rates.shape[0])
     zero, one = jnp.zeros_like(rates[0, 0]), jnp.ones_like(rates[0, 0])
     measure: jax.Array | None = None
     zeros = jnp.zeros(rates.shape[2:], jnp.int32)

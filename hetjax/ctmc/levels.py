@@ -34,6 +34,7 @@ from hetjax.ctmc.blocks import (
     close,
     exit_rates,
     full_block,
+    law_times,
     legal_rates,
     measure,
     missing_phases,
@@ -240,7 +241,7 @@ def _law_points(levels: Levels) -> tuple[jax.Array, jax.Array, jax.Array, jax.Ar
     def climb(carry: Any, blocks: Any) -> tuple[Any, Any]:
         below, exponent, first, astray = carry
         factors, up, level = blocks
-        left = _flow(below, up)
+        left = law_times(below, up)
         if S > LARGE:
             here, starts, unreached = panels.apply_left(factors[:, :S], factors[:, S] > 0, left)
         else:
@@ -287,13 +288,6 @@ def _law_block(levels: Levels) -> tuple[jax.Array, jax.Array, jax.Array, jax.Arr
     return lax.cond(jnp.all(good), lambda: (law, exponent, jnp.full(good.shape, Status.OK, jnp.uint8), residual), mend)
 
 
-def _flow(law: jax.Array, block: jax.Array) -> jax.Array:
-    """``law @ block`` for a block that may be given by its diagonal."""
-    if block.ndim == law.ndim:
-        return law * block
-    return law @ block if law.ndim == 1 and law.shape[0] > LARGE else reduce(jnp.add, law[:, None] * block)
-
-
 def _residual(levels: Levels, law: jax.Array, exponent: jax.Array) -> jax.Array:
     """The largest relative difference of inflow and outflow of a state that matters.
 
@@ -310,9 +304,9 @@ def _residual(levels: Levels, law: jax.Array, exponent: jax.Array) -> jax.Array:
     def step(carry: Any, blocks: Any) -> tuple[Any, jax.Array]:
         inflow, leaving = carry
         below, here, shift, down, local, up = blocks
-        back = scale_down(_flow(here, down), -shift)
+        back = scale_down(law_times(here, down), -shift)
         worst = _imbalance(below, local, inflow + back, leaving + exit_rates(up, local))
-        return (scale_down(_flow(below, up), shift), exit_rates(down, local)), worst
+        return (scale_down(law_times(below, up), shift), exit_rates(down, local)), worst
 
     none = jnp.zeros_like(law[0])
     shifts = jnp.clip(exponent[1:] - exponent[:-1], -most, most)
@@ -327,12 +321,12 @@ def _imbalance(law: jax.Array, local: jax.Array, inflow: jax.Array, leaving: jax
     S = law.shape[0]
     diagonal = jnp.eye(S, dtype=bool).reshape(S, S, *[1] * (law.ndim - 1))
     local = jnp.where(diagonal, jnp.zeros_like(local), local)
-    inflow = inflow + _flow(law, local)
+    inflow = inflow + law_times(law, local)
     outflow = law * (leaving + reduce(jnp.add, local, 1))
     inflow, outflow = fence((inflow, outflow))
     larger = jnp.maximum(inflow, outflow)
     largest = fence(reduce(jnp.maximum, larger))
-    seen = larger > largest[None] * 2.0 ** (-jnp.finfo(law.dtype).maxexp // 3 / 2)
+    seen = larger > largest[None] * 2.0 ** (-(jnp.finfo(law.dtype).maxexp // 3) / 2)
     difference = jnp.where(seen, jnp.abs(inflow - outflow), jnp.zeros_like(larger))
     return reduce(jnp.maximum, fence(difference / jnp.where(seen, larger, jnp.ones_like(larger))))
 

@@ -35,6 +35,7 @@ from hetjax.ctmc.blocks import (
     close,
     exit_rates,
     full_block,
+    law_times,
     legal_rates,
     measure,
     missing_phases,
@@ -279,7 +280,7 @@ def _adjoint_points(levels: Levels, rewards: jax.Array) -> tuple[Any, ...]:
         ahead = fence(side + block_times(x[:, :S], old))
         scale = fence(power_of_two(jnp.minimum(power + exponent, 0), x.dtype))
         up_d = outer(law, up, ahead, old, scale)
-        left = law * up if up.ndim == law.ndim else total([law[i][None] * up[i] for i in range(S)])
+        left = law_times(law, up)
         here, _, _ = elimination.apply_left(factors, left)
         shift = binary_exponent(reduce(jnp.maximum, here))
         here, power = fence((scale_down(here, shift), power + shift))

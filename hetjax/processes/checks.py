@@ -21,6 +21,13 @@ def as_real(value: Any, like: jax.Array | None = None) -> jax.Array:
     return jnp.asarray(value).astype(jnp.result_type(float))
 
 
+def as_reals(*values: Any) -> list[jax.Array]:
+    """The values as arrays of one floating dtype: that of the arrays among them, else the default real dtype."""
+    found = [v.dtype for v in values if hasattr(v, "dtype") and jnp.issubdtype(v.dtype, jnp.floating)]
+    like = jnp.zeros((), jnp.result_type(*found) if found else jnp.result_type(float))
+    return [as_real(value, like=like) for value in values]
+
+
 def concrete(*values: Any) -> bool:
     """True if none of the values is traced."""
     return not any(isinstance(value, jax.core.Tracer) for value in values)

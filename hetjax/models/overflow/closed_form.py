@@ -44,7 +44,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hetjax.models.overflow.params import Costs, Params, as_reals
+from hetjax.models.overflow.params import Costs, Params
+from hetjax.processes.checks import as_reals
 
 
 class Metrics(NamedTuple):

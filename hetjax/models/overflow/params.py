@@ -20,7 +20,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from hetjax.models.registry import Axis, inside
-from hetjax.processes.checks import pytree
+from hetjax.processes.checks import as_reals, pytree
 from hetjax.result import Status
 
 RATE_AXES = (
@@ -97,13 +97,6 @@ class Costs:
     def __post_init__(self) -> None:
         for axis, value in zip(COST_AXES, (self.loss_1, self.loss_2, self.overflow_1, self.overflow_2), strict=True):
             check_values(axis, value)
-
-
-def as_reals(*values: ArrayLike) -> list[jax.Array]:
-    """The values as arrays of one floating dtype: that of the arrays among them, else the default real dtype."""
-    found = [v.dtype for v in values if hasattr(v, "dtype") and jnp.issubdtype(v.dtype, jnp.floating)]
-    dtype = jnp.result_type(*found) if found else jnp.result_type(float)
-    return [jnp.asarray(value).astype(dtype) for value in values]
 
 
 def check_values(axis: Axis, value: ArrayLike) -> None:

@@ -27,7 +27,6 @@ from jax import lax
 
 from hetjax.models.parallel_queues.open_loop import poisson_cost
 from hetjax.models.parallel_queues.params import Params, checked_thresholds, harmless, status
-from hetjax.models.threshold_queue.poisson import means as poisson_means
 from hetjax.result import Solution, Status
 
 Array = jax.Array
@@ -69,12 +68,9 @@ def node_numbers(params: Params, probabilities: Array, thresholds: Array) -> Arr
 @jax.jit
 def _numbers(rate: Array, mu1: Array, mu2: Array, thresholds: Array) -> Array:
     """Differentiable also at rate 0, where N = rate/mu1 + ..: the fast server serves alone."""
-    idle, stable, single = rate <= 0, (mu1 - rate) + mu2 > 0, mu2 <= 0
-    slow = jnp.where(single, mu1, mu2)
-    tame = jnp.where(idle | ~stable, mu1 / 2, rate)
-    alone = tame / jnp.where(single, mu1 - tame, jnp.ones_like(tame))
-    number = jnp.where(single, alone, poisson_means(tame, mu1, slow, thresholds).number)
-    return jnp.where(idle, rate / mu1, jnp.where(stable, number, jnp.inf))
+    idle = rate <= 0
+    number, _ = poisson_cost(jnp.where(idle, mu1 / 2, rate), mu1, mu2, thresholds)
+    return jnp.where(idle, rate / mu1, number)
 
 
 @jax.jit

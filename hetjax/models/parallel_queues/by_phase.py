@@ -14,11 +14,9 @@ from hetjax.models.parallel_queues.open_loop import best_word, prepared, stern_b
 from hetjax.models.parallel_queues.params import Params, status
 from hetjax.models.parallel_queues.words import is_mechanical, letters, necklaces
 from hetjax.processes.checks import require
-from hetjax.result import Status
+from hetjax.result import Status, has_value
 
 Array = jax.Array
-
-
 _Search = tuple[Array, Array, Array, Array, Array]
 
 
@@ -119,7 +117,7 @@ def _of_word(params: Params, code: Array, ones: Array, length: Array, legal: Arr
     found = jnp.where(stable, jnp.where(edge, int(Status.NOT_CONVERGED), int(Status.OK)), int(Status.UNSTABLE))
     found = jnp.where(legal, found, int(Status.OUT_OF_DOMAIN))
     code = jnp.where(code == int(Status.OK), found, code).astype(jnp.uint8)
-    known = (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
+    known = has_value(code)
     number, before = (jnp.where(known, jnp.sum(x), jnp.nan) for x in (value, constant))
     return ByPhase(ones, length, thresholds, number, before, code)
 
@@ -216,7 +214,6 @@ def _best_general_word(params: Params, max_length: int, max_threshold: int) -> G
     found = jnp.where(jnp.isinf(values[best]), int(Status.UNSTABLE),
                       jnp.where(edge, int(Status.NOT_CONVERGED), int(Status.OK)))
     code = jnp.where(code == int(Status.OK), found, code).astype(jnp.uint8)
-    good = (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
+    good = has_value(code)
     value, even_value = (jnp.where(good, x, jnp.nan) for x in (values[best], mechanical))
     return GeneralWord(jnp.asarray(words)[best], jnp.asarray(lengths)[best], thresholds[best], value, even_value, code)
-

@@ -26,13 +26,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from hetjax.control import MDP, from_events
-from hetjax.control.process import Event
+from hetjax.control.process import Event, State
 from hetjax.models.parallel_queues.params import Params, harmless, status
 from hetjax.processes.checks import require
-from hetjax.result import Status
+from hetjax.result import Status, has_value
 
 Array = jax.Array
-State = tuple[Array, ...]
 
 
 class FullInformation(NamedTuple):
@@ -126,7 +125,7 @@ def _full_information(params: Params, size: int, tolerance: float | None, max_sw
     wide = ~((free - lower <= asked * free) & (upper - low <= asked * upper) & (upper - lower <= 8 * asked * upper))
     first, second = joined(started(V))
     code = jnp.where((code == int(Status.OK)) & wide, int(Status.NOT_CONVERGED), code).astype(jnp.uint8)
-    known = (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
+    known = has_value(code)
     lower, upper = (jnp.where(known, y, jnp.nan) for y in (lower, upper))
     return FullInformation((lower + upper) / 2, lower, upper, first <= second, count + sweeps, code)
 

@@ -11,9 +11,12 @@ from hetjax.models.parallel_queues.full_information import full_information
 from hetjax.models.parallel_queues.node import NodeMeans
 from hetjax.models.parallel_queues.open_loop import best_word, density_means
 from hetjax.models.parallel_queues.params import Params
+from hetjax.models.parallel_queues.words import mechanical_word
 from hetjax.models.registry import Axis, Metric, Model, inside
+from hetjax.models.threshold_queue.law import metrics as law_metrics
+from hetjax.models.threshold_queue.params import Params as ThresholdParams
 from hetjax.models.threshold_queue.poisson import means as poisson_means
-from hetjax.result import Status
+from hetjax.result import Status, has_value
 
 Array = jax.Array
 WORD_THRESHOLD = 16  # the largest threshold of the model with words
@@ -46,14 +49,17 @@ WORD_AXES = (
 )
 BEST_AXES = (*_RATES, Axis("max_length", 2, 64, "letters", "longest period tried", integer=True, shape=True,
                            default=40))
+_OF_A_NODE = {  # in the order of the fields of NodeMeans
+    "mean_number": ("customers", "mean number"), "mean_waiting": ("customers", "mean number waiting"),
+    "utilization_fast": ("1", "busy fraction of the fast server"),
+    "utilization_slow": ("1", "busy fraction of the slow server"),
+    "p_empty": ("1", "probability that nobody is there"),
+}
 _COMMON = (
     Metric("mean_number", "customers", "mean number in both nodes, in service included"),
     Metric("mean_response_time", "time", "mean time from arrival to departure"),
-    *(Metric(f"{name}_{node}", unit, f"{meaning} of {node}") for node in _NODES for name, unit, meaning in (
-        ("mean_number", "customers", "mean number"), ("mean_waiting", "customers", "mean number waiting"),
-        ("utilization_fast", "1", "busy fraction of the fast server"),
-        ("utilization_slow", "1", "busy fraction of the slow server"),
-        ("p_empty", "1", "probability that nobody is there"))),
+    *(Metric(f"{name}_{node}", unit, f"{meaning} of {node}") for node in _NODES
+      for name, (unit, meaning) in _OF_A_NODE.items()),
 )
 METRICS = (
     *_COMMON,
@@ -97,14 +103,13 @@ def _judged(axes: tuple[Axis, ...], values: Mapping[str, Any], shares: Array | N
 
 def _results(params: Params, found: NodeMeans) -> dict[str, Array]:
     number = jnp.sum(found.number)
-    names = {"mean_number": found.number, "mean_waiting": found.waiting, "utilization_fast": found.fast,
-             "utilization_slow": found.slow, "p_empty": found.empty}
     return {"mean_number": number, "mean_response_time": number / params.arrival_rate,
-            **{f"{name}_{node}": x[i] for i, node in enumerate(_NODES) for name, x in names.items()}}
+            **{f"{name}_{node}": x[i] for i, node in enumerate(_NODES)
+               for name, x in zip(_OF_A_NODE, found, strict=True)}}
 
 
 def _shown(found: dict[str, Array], code: Array, metrics: tuple[str, ...]) -> tuple[dict[str, Array], Array]:
-    known = (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
+    known = has_value(code)
     return {name: jnp.where(known, found[name], jnp.nan) for name in metrics}, code
 
 
@@ -197,31 +202,22 @@ def second_route(values: Mapping[str, float], metrics: tuple[str, ...]) -> dict[
     >>> round(parallel_queues.WORD_MODEL.second_route(point, ("mean_number",))["mean_number"], 6)
     2.441161
     """
-    from hetjax.models import threshold_queue
-    from hetjax.models.parallel_queues.words import mechanical_word
-
     length, ones = int(values["length"]), int(values["ones"])
     starts = [values[f"threshold_{node}"] for node in _NODES]
     if length > 6 or max(starts) > 4:
         return {}
     word = mechanical_word(ones, length)
-    parts = [_by_levels(threshold_queue.Params.from_word(
+    parts = [_by_levels(ThresholdParams.from_word(
         values["arrival_rate"], letters, values[f"mu1_{node}"], values[f"mu2_{node}"], start, max_threshold=4))
         for node, letters, start in zip(_NODES, (word, tuple(1 - x for x in word)), starts, strict=True)]
-    names = {"mean_number": "mean_number", "mean_waiting": "mean_waiting", "utilization_fast": "utilization_fast",
-             "utilization_slow": "utilization_slow", "p_empty": "p_empty"}
-    found = {f"{name}_{node}": float(getattr(part, field))
-             for node, part in zip(_NODES, parts, strict=True) for name, field in names.items()}
+    found = {f"{name}_{node}": float(getattr(part, name))
+             for node, part in zip(_NODES, parts, strict=True) for name in _OF_A_NODE}
     found["mean_number"] = found["mean_number_node1"] + found["mean_number_node2"]
     found["mean_response_time"] = found["mean_number"] / values["arrival_rate"]
     return {name: found[name] for name in metrics if name in found}
 
 
-@jax.jit
-def _by_levels(params: Any) -> Any:
-    from hetjax.models.threshold_queue.law import metrics
-
-    return metrics(params)
+_by_levels = jax.jit(law_metrics)
 
 
 _PLACE = {"arrival_rate": 2.0, "mu1_node1": 2.0, "mu2_node1": 0.5, "mu1_node2": 1.0, "mu2_node2": 0.2}

@@ -24,7 +24,7 @@ from hetjax.models.parallel_queues.words import checked_word, densities, letters
 from hetjax.models.threshold_queue.poisson import means as poisson_means
 from hetjax.models.threshold_queue.rule import optimal_threshold
 from hetjax.processes.checks import require
-from hetjax.result import Solution, Status
+from hetjax.result import Solution, Status, has_value
 
 Array = jax.Array
 COARSE = 8  # words up to this length are all tried with all thresholds, before the descents start
@@ -169,10 +169,10 @@ def all_thresholds(params: Params, ones: Array, length: Array, size: int, max_th
     return jnp.swapaxes(table, 0, 1)
 
 
-def _one_node(params: Params) -> tuple[Array, Array]:
-    """Costs (2,) and best thresholds where all customers go to node 2, and to node 1."""
+def _one_node(params: Params, thresholds: Array | None = None) -> tuple[Array, Array]:
+    """Costs (2,) and thresholds (by default the best) where all customers go to node 2, and to node 1."""
     rate = jnp.broadcast_to(params.arrival_rate, (2,))
-    cost, threshold = poisson_cost(rate, params.mu1, params.mu2)
+    cost, threshold = poisson_cost(rate, params.mu1, params.mu2, thresholds)
     return jnp.flip(cost), jnp.flip(threshold)
 
 
@@ -207,7 +207,7 @@ def _with_ends(params: Params, code: Array, found: tuple[Array, Array, Array, Ar
     edge = ~left_out & jnp.any((pair >= max_threshold) & (params.mu2 > 0) & (max_threshold > 1))
     inner = jnp.where(jnp.isinf(best), int(Status.UNSTABLE), jnp.where(edge, int(Status.NOT_CONVERGED), int(Status.OK)))
     code = jnp.where(code == int(Status.OK), inner, code).astype(jnp.uint8)
-    known = (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
+    known = has_value(code)
     return OpenLoop(jnp.where(left_out, end, ones), jnp.where(left_out, 1, length), jnp.where(known, pair, jnp.nan),
                     jnp.where(known, best, jnp.nan), code)
 
@@ -303,7 +303,7 @@ def _best_density(params: Params, given: Array, max_length: int, bound: int) -> 
     def search(rate: Array, mu1: Array, mu2: Array, pair: Array) -> tuple[Array, Array, Array, Array]:
         point = Params(rate, mu1, mu2)
         ones, length, value = stern_brocot(lambda k, b: node_costs(point, k, b, pair, max_length, bound), max_length)
-        ends = jnp.flip(poisson_cost(jnp.broadcast_to(rate, (2,)), mu1, mu2, pair)[0])
+        ends, _ = _one_node(point, pair)
         end = jnp.argmin(ends).astype(jnp.int32)
         left_out = ends[end] <= value
         return (jnp.where(left_out, end, ones), jnp.where(left_out, 1, length), pair, jnp.minimum(ends[end], value))

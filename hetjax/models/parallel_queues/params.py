@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hetjax.processes.checks import as_real, concrete, pytree, require
+from hetjax.processes.checks import as_reals, concrete, pytree, require
 from hetjax.result import Status
 
 Array = jax.Array
@@ -44,11 +44,9 @@ class Params:
     mu2: Array
 
     def __post_init__(self) -> None:
-        given = (self.arrival_rate, self.mu1, self.mu2)
-        found = [x.dtype for x in given if hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)]
-        like = jnp.zeros((), jnp.result_type(*found) if found else jnp.result_type(float))
+        given = as_reals(self.arrival_rate, self.mu1, self.mu2)
         for name, value in zip(("arrival_rate", "mu1", "mu2"), given, strict=True):
-            object.__setattr__(self, name, as_real(value, like=like))
+            object.__setattr__(self, name, value)
         rate, mu1, mu2 = self.arrival_rate, self.mu1, self.mu2
         require(rate.shape == (), "arrival_rate", f"array of shape {rate.shape}", "one rate; use vmap for many points")
         require(mu1.ndim == 1 and mu1.size >= 1 and mu2.shape == mu1.shape, "mu1, mu2",
@@ -119,8 +117,6 @@ def harmless(params: Params, code: Array) -> Params:
     """Points that are not OK become a legal one, so that no NaN meets a gradient."""
     ok = code == int(Status.OK)
     one = jnp.ones_like(params.mu1)
-    rebuilt = object.__new__(Params)
-    tame = {"arrival_rate": jnp.ones_like(params.arrival_rate) / 2, "mu1": one, "mu2": one / 2}
-    for name, value in tame.items():
-        object.__setattr__(rebuilt, name, jnp.where(ok, getattr(params, name), value))
-    return rebuilt
+    leaves, tree = jax.tree.flatten(params)
+    tame = (jnp.ones_like(params.arrival_rate) / 2, one, one / 2)
+    return jax.tree.unflatten(tree, [jnp.where(ok, x, y) for x, y in zip(leaves, tame, strict=True)])

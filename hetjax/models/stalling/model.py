@@ -17,7 +17,7 @@ from hetjax.models.stalling.metrics import Metrics, point_metrics
 from hetjax.models.stalling.params import AXES, Params, point_status
 from hetjax.models.stalling.response_time import RESPONSE_METRICS, response_metric_values
 from hetjax.numerics.counting import Count
-from hetjax.result import Status
+from hetjax.result import Status, has_value
 
 _WHOLE = "K not a whole number"
 
@@ -70,7 +70,7 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
         times, solved = response_metric_values(values, percentiles, m, n)
         found |= times
         code = jnp.where(code == int(Status.OK), solved, code)
-    kept = (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
+    kept = has_value(code)
     return {name: jnp.where(kept, found[name], jnp.nan) for name in metrics}, code
 
 

@@ -17,7 +17,7 @@ from hetjax.models.supermarket.params import Params, legal_or_harmless
 from hetjax.models.supermarket.policies import SHORTEST_OF_D
 from hetjax.models.supermarket.refined import refined
 from hetjax.models.supermarket.simulate import run
-from hetjax.result import Status
+from hetjax.result import Status, has_value
 
 Array = jax.Array
 LEVELS = 20  # of the refinement: enough for d >= 2 unless the load or the SCV is extreme; the status says so then
@@ -68,7 +68,7 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
     alone = limit.value.mean_queue_length
     results = {"mean_queue_length": mean, "mean_response_time": mean / sound.arrival_rate,
                "relative_excess": (mean - alone) / alone, "half_width": width / alone}
-    kept = (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
+    kept = has_value(code)
     return {name: jnp.where(kept, results[name], jnp.nan) for name in metrics}, code
 
 

@@ -14,7 +14,7 @@ from hetjax.models.supermarket.metrics import TAILS, point_metrics, service_by_s
 from hetjax.models.supermarket.newton import newton_fixed_point
 from hetjax.models.supermarket.params import LARGEST_D, Params, legal_or_harmless
 from hetjax.models.supermarket.response_time import response_time
-from hetjax.result import Status
+from hetjax.result import Status, has_value
 
 Array = jax.Array
 AXES = (
@@ -104,7 +104,7 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
         results |= {name: times.value[i] for i, name in enumerate(asked)}
         ok = ok & jnp.all(times.status == int(Status.OK))
     code = jnp.where((code == int(Status.OK)) & ~ok, int(Status.NOT_CONVERGED), code).astype(jnp.uint8)
-    kept = (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
+    kept = has_value(code)
     return {name: jnp.where(kept, results[name], jnp.nan) for name in metrics}, code
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from hetjax.ctmc import elimination
 from hetjax.processes import MAP, PH
-from hetjax.processes.checks import as_real, concrete, pytree, require
+from hetjax.processes.checks import as_reals, concrete, pytree, require
 from hetjax.result import Status
 
 SMALLEST_D = 1.01  # d = 1 apart; between them the tail takes tens of thousands of levels and more
@@ -54,11 +54,9 @@ class Params:
     T: jax.Array
 
     def __post_init__(self) -> None:
-        given = (self.arrival_rate, self.d, self.alpha, self.T)
-        found = [v.dtype for v in given if hasattr(v, "dtype") and jnp.issubdtype(v.dtype, jnp.floating)]
-        like = jnp.zeros((), jnp.result_type(*found) if found else jnp.result_type(float))
+        given = as_reals(self.arrival_rate, self.d, self.alpha, self.T)
         for name, value in zip(("arrival_rate", "d", "alpha", "T"), given, strict=True):
-            object.__setattr__(self, name, as_real(value, like=like))
+            object.__setattr__(self, name, value)
         require(self.arrival_rate.shape == () and self.d.shape == (), "arrival_rate, d",
                 f"shapes {self.arrival_rate.shape}, {self.d.shape}", "scalars; use vmap for many systems")
         if concrete(self.alpha, self.T):

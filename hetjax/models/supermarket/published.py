@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hetjax.processes import MAP, PH
-from hetjax.processes.checks import concrete, require
+from hetjax.processes.checks import as_reals, concrete, require
 from hetjax.result import Solution, Status
 
 Array = jax.Array
@@ -64,7 +64,7 @@ def published_ode(D0: Any, D1: Any, alpha: Any, T: Any, d: Any, S_0: Any, S: Any
     >>> float(abs(left).max()), float(abs(right[:2]).max()), float(mass)
     (0.0, 0.0, 0.0)
     """
-    D0, D1, alpha, T, d, S_0, S = _reals(D0, D1, alpha, T, d, S_0, S)
+    D0, D1, alpha, T, d, S_0, S = as_reals(D0, D1, alpha, T, d, S_0, S)
     exits = -jnp.sum(T, axis=1)
     above = jnp.concatenate([S[1:], jnp.zeros_like(S[:1])])
     power_0, power = _power(S_0, d), _power(S, d)
@@ -95,7 +95,7 @@ def published_fixed_point(D0: Any, D1: Any, alpha: Any, T: Any, d: Any, levels: 
     (True, True)
     """
     arrivals = MAP(D0, D1)
-    D0, D1, alpha, T, d = _reals(arrivals.D0, arrivals.D1, alpha, T, d)
+    D0, D1, alpha, T, d = as_reals(arrivals.D0, arrivals.D1, alpha, T, d)
     service = PH(alpha, T)
     gamma = arrivals.phase_law()
     rate = jnp.sum(gamma @ D1)
@@ -132,7 +132,7 @@ def lipschitz_constant(D0: Any, T: Any, d: Any) -> Array:
     >>> float(lipschitz_constant([[-0.7]], [[-1.0]], 2.0))
     4.8
     """
-    D0, T, d = _reals(D0, T, d)
+    D0, T, d = as_reals(D0, T, d)
     return 2 * d * jnp.max(jnp.abs(jnp.diag(D0))) + 2 * jnp.max(jnp.abs(jnp.diag(T)))
 
 
@@ -150,7 +150,7 @@ def published_roots(D0: Any, D1: Any, alpha: Any, T: Any, d: Any, levels: int = 
     (1, [0.7, 0.343, 0.082354])
     """
     arrivals = MAP(D0, D1)
-    D0, D1, alpha, T, d = _reals(arrivals.D0, arrivals.D1, alpha, T, d)
+    D0, D1, alpha, T, d = as_reals(arrivals.D0, arrivals.D1, alpha, T, d)
     PH(alpha, T)
     a, b = D0.shape[0], T.shape[0]
     key = jax.random.key(0) if key is None else key
@@ -203,9 +203,3 @@ def _search(start: Array, model: tuple[Array, Array, Array, Array, Array],
         return x, jnp.max(jnp.abs(equations(x)))
 
     return jax.vmap(one)(start)
-
-
-def _reals(*values: Any) -> list[Array]:
-    found = [v.dtype for v in values if hasattr(v, "dtype") and jnp.issubdtype(v.dtype, jnp.floating)]
-    dtype = jnp.result_type(*found) if found else jnp.result_type(float)
-    return [jnp.asarray(v).astype(dtype) for v in values]

@@ -22,26 +22,29 @@ from hetjax.models.threshold_queue.rule import (
     optimal_threshold,
     simple_threshold,
 )
-from hetjax.result import Status
+from hetjax.result import Status, has_value
 
 Array = jax.Array
 LARGEST_RATIO = 1e6  # mu1/mu2
 MAP_THRESHOLD = 16  # the largest threshold of the model with bursty arrivals: 18 levels
 
-_RATES = (
+RATES = (
     Axis("arrival_rate", 1e-6, 1e9, "1/time", "mean number of arrivals per unit time"),
     Axis("mu2", 1e-9, 1e9, "1/time", "service rate of the slow server, at most mu1"),
     Axis("mu1", 1e-3, 1e9, "1/time", "service rate of the fast server; sets the time unit", default=1.0),
 )
-_THRESHOLD = "customers waiting, the newcomer included, at which the slow server starts; randomised between whole ones"
-AXES = (*_RATES, Axis("threshold", 1.0, 1e6, "customers", _THRESHOLD))
-MAP_AXES = (
-    *_RATES,
-    Axis("threshold_quiet", 1.0, MAP_THRESHOLD, "customers", f"outside bursts: {_THRESHOLD}"),
-    Axis("threshold_burst", 1.0, MAP_THRESHOLD, "customers", f"in bursts: {_THRESHOLD}"),
+BURSTS = (
     Axis("burst_ratio", 1e-3, 1e6, "1", "arrival rate in bursts over that outside", default=1.0),
     Axis("burst_share", 1e-6, 1 - 1e-6, "1", "fraction of time in bursts", default=0.5),
     Axis("burst_length", 1e-6, 1e9, "time", "mean length of a burst", default=1.0),
+)
+_THRESHOLD = "customers waiting, the newcomer included, at which the slow server starts; randomised between whole ones"
+AXES = (*RATES, Axis("threshold", 1.0, 1e6, "customers", _THRESHOLD))
+MAP_AXES = (
+    *RATES,
+    Axis("threshold_quiet", 1.0, MAP_THRESHOLD, "customers", f"outside bursts: {_THRESHOLD}"),
+    Axis("threshold_burst", 1.0, MAP_THRESHOLD, "customers", f"in bursts: {_THRESHOLD}"),
+    *BURSTS,
 )
 _COMMON = (
     Metric("mean_number", "customers", "mean number in the node, in service included"),
@@ -145,7 +148,7 @@ def map_point(values: Mapping[str, Any], metrics: tuple[str, ...],
         best = best_thresholds(params, MAP_THRESHOLD)
         found |= {"best_threshold_quiet": best.thresholds[0], "best_threshold_burst": best.thresholds[1],
                   "by_phase_gain": best.constant_mean_number / best.mean_number - 1}
-    kept = (code == int(Status.OK)) | (code == int(Status.NOT_CONVERGED))
+    kept = has_value(code)
     return {name: jnp.where(kept, found[name], jnp.nan) for name in metrics}, code
 
 

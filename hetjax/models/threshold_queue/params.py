@@ -19,7 +19,7 @@ import numpy as np
 
 from hetjax.ctmc import stationary
 from hetjax.processes import MAP, poisson
-from hetjax.processes.checks import as_real, concrete, require
+from hetjax.processes.checks import as_real, as_reals, concrete, require
 from hetjax.result import Status
 
 LARGEST_SERVERS = 6  # 2^(c-1) busy sets a level
@@ -60,10 +60,7 @@ class Params:
 
     def __init__(self, D0: Any, D1: Any, mu1: Any, mu2: Any, thresholds: Any, capacity: int | None = None,
                  max_threshold: int | None = None) -> None:
-        given = dict(zip(_LEAVES, (D0, D1, mu1, mu2, thresholds), strict=True))
-        found = [v.dtype for v in given.values() if hasattr(v, "dtype") and jnp.issubdtype(v.dtype, jnp.floating)]
-        like = jnp.zeros((), jnp.result_type(*found) if found else jnp.result_type(float))
-        leaves = {name: as_real(value, like=like) for name, value in given.items()}
+        leaves = dict(zip(_LEAVES, as_reals(D0, D1, mu1, mu2, thresholds), strict=True))
         if concrete(leaves["D0"], leaves["D1"]):
             MAP(leaves["D0"], leaves["D1"])
         _check_shapes(leaves)
