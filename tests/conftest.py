@@ -29,3 +29,12 @@ def few_memory_maps():
 def reference():
     """reference("stalling") -> the parsed table tests/reference/stalling.json; a missing table fails the test."""
     return lambda name: json.loads((REFERENCE / f"{name}.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def steady_source():
+    """Going on with a store is refused when the source was committed meanwhile; someone may do that during a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hetjax.sweep.provenance.git_state",
+                      lambda: {"git_commit": "c0ffee", "git_tree": "beef", "git_dirty": False})
+        yield

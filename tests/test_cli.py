@@ -32,10 +32,8 @@ K = { values = [0, 1, 2] }
 
 
 @pytest.fixture
-def spec(tmp_path, monkeypatch):
+def spec(tmp_path, monkeypatch, steady_source):
     monkeypatch.syspath_prepend(str(TOYS))
-    monkeypatch.setattr("hetjax.sweep.provenance.git_state",
-                        lambda: {"git_commit": None, "git_tree": None, "git_dirty": None})
     (tmp_path / "spec.toml").write_text(SPEC)
     return tmp_path / "spec.toml"
 

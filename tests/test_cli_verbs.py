@@ -39,10 +39,8 @@ K = 0
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, steady_source):
     monkeypatch.syspath_prepend(str(Path(__file__).parent / "sweep"))
-    monkeypatch.setattr("hetjax.sweep.provenance.git_state",
-                        lambda: {"git_commit": None, "git_tree": None, "git_dirty": None})
     monkeypatch.chdir(tmp_path)
     Path("spec.toml").write_text(SPEC)
     return tmp_path

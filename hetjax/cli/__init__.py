@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from hetjax.cli.parser import make_parser
-from hetjax.sweep.errors import SpecError, SweepError
+from hetjax.sweep.errors import SpecError, SweepError, one_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,8 +31,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"hetjax: {one_line(error)}", file=sys.stderr)
         return 1
-
-
-def one_line(error: BaseException) -> str:
-    """The text of an error without line breaks."""
-    return " ".join(str(error).split())

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import hetjax
-from hetjax.sweep.errors import SpecError, SweepError
+from hetjax.sweep.errors import SpecError, SweepError, one_line
 from hetjax.sweep.state import read_attributes
 
 MAX_DEVICES = 1024
@@ -101,7 +101,7 @@ def _computed(options: argparse.Namespace, store: str, compute: Callable[[], Any
     except SweepError as error:
         if error.exit_code != 75:
             raise
-        print(f"hetjax: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        print(f"hetjax: {one_line(error)}", file=sys.stderr, flush=True)
         os._exit(75)  # the block that was computing is of no use: do not wait for it
     if not options.quiet:
         words = ", ".join(f"{count:,} {flag}" for flag, count in result.counts.items())

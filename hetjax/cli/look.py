@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hetjax.cli.figure import figure_options, selection
 from hetjax.sweep.errors import SpecError, nearest
-from hetjax.sweep.state import StoreStatus, flagged, read_attributes, store_status
+from hetjax.sweep.state import StoreStatus, flagged, read_attributes, store_status, store_stem
 
 LISTED = 20  # damaged blocks that verify shows
 
@@ -106,6 +106,7 @@ def diff(options: argparse.Namespace) -> int:
 
 def export(options: argparse.Namespace) -> int:
     """``hetjax export``."""
+    from hetjax.plot.options import of_command
     from hetjax.plot.select import select
     from hetjax.plot.view import axis_names
     from hetjax.sweep.export import export_sweep
@@ -119,7 +120,7 @@ def export(options: argparse.Namespace) -> int:
     try:
         data = select(data, chosen)
     except ValueError as error:
-        raise SpecError(str(error).replace("plot:", "export:", 1)) from None
+        raise SpecError(str(of_command("export", error))) from None
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # after a damaged chunk it talks of tasks left pending
     print(export_sweep(data, options.out, options.to, force=options.force))
     return 0
@@ -140,7 +141,7 @@ def plot(options: argparse.Namespace) -> int:
                 "options of a figure were given too; give either" if asked else f"the store has {len(figures)}"))
         figures = [figures[options.figure - 1]]
     data = open_sweep(options.store, allow_incomplete=options.allow_incomplete)
-    stem = Path(options.store).with_name(Path(options.store).name.removesuffix(".zarr"))
+    stem = store_stem(options.store)
     if options.out is None:
         files = plot_all(data, figures, stem.parent, stem.name)
     elif len(figures) == 1:
@@ -168,9 +169,8 @@ def explore(options: argparse.Namespace) -> int:
         if not axis or not step.isascii() or not step.isdecimal() or not 1 <= int(step) < 2**31:
             raise SpecError(f"--thin {text!r} is not of the form AXIS=N, N a whole number from 1 on")
         thin[axis] = int(step)
-    stem = Path(options.store).with_name(Path(options.store).name.removesuffix(".zarr"))
     data = open_sweep(options.store, allow_incomplete=options.allow_incomplete)
-    print(explore_sweep(data, options.out or stem.with_name(f"{stem.name}.html"), metrics=options.metric,
+    print(explore_sweep(data, options.out or f"{store_stem(options.store)}.html", metrics=options.metric,
                         sel=dict(selection(text) for text in options.sel), thin=thin, precision=options.precision,
                         limit_mb=options.limit))
     return 0

@@ -112,7 +112,7 @@ def gaps(D0: Array, D1: Array, mu1: Array, mu2: Array, levels: int, rules: tuple
     return best.gain, {name: number[name] / best.gain - 1 for name in rules}, code
 
 
-def _gap_model(arrivals: Arrivals) -> Model:
+def _gap_model(arrivals: Arrivals, shape: Mapping[str, float], least: float) -> Model:
     axes = (*RATES, *arrivals.axes, LEVELS)
     metrics = [Metric("optimal_mean_number", "customers", "least mean number over all policies", differentiable=False)]
     metrics += [Metric(f"{name}_gap", "1", f"{meaning}: mean number over the least, minus 1", differentiable=False)
@@ -130,10 +130,12 @@ def _gap_model(arrivals: Arrivals) -> Model:
         return {name: jnp.where(has_value(code), found[name], jnp.nan) for name in metrics}, code
 
     return Model(f"allocation_gap{arrivals.suffix}", 1, f"What threshold rules lose: {arrivals.title}", axes,
-                 tuple(metrics), point)
+                 tuple(metrics), point,
+                 golden=(({"arrival_rate": 0.5, "mu1": 1.0, "mu2": 0.25, "levels": 32, **shape},
+                          {"optimal_mean_number": least}),))
 
 
-def _law_model(arrivals: Arrivals) -> Model:
+def _law_model(arrivals: Arrivals, poisson: Mapping[str, float]) -> Model:
     axes = (
         *arrivals.axes,
         Axis("load_low", 1e-3, 0.999, "1", "least load of the grid", default=0.05),
@@ -172,8 +174,12 @@ def _law_model(arrivals: Arrivals) -> Model:
 
     return Model(f"allocation_gap_law{arrivals.suffix}", 1,
                  f"How much threshold rules lose over a grid of loads and speed ratios: {arrivals.title}", axes,
-                 metrics, point)
+                 metrics, point,
+                 golden=(({"load_low": 0.2, "load_high": 0.9, "ratio_low": 2.0, "ratio_high": 18.0, "side": 3,
+                           "levels": 48, **poisson}, {"fastest_first_max": 1.218750000400843}),))
 
 
-GAP_MODEL, RENEWAL_GAP_MODEL = _gap_model(BURSTY), _gap_model(RENEWAL)
-GAP_LAW_MODEL, RENEWAL_GAP_LAW_MODEL = _law_model(BURSTY), _law_model(RENEWAL)
+# the least means by policy iteration of a truncated node in numpy, the law by Poisson arrivals in 40 digits
+GAP_MODEL = _gap_model(BURSTY, {"burst_ratio": 3.0, "burst_share": 0.25, "burst_length": 2.0}, 0.98220424787453)
+RENEWAL_GAP_MODEL = _gap_model(RENEWAL, {"scv": 2.0}, 1.0061682269821)
+GAP_LAW_MODEL, RENEWAL_GAP_LAW_MODEL = _law_model(BURSTY, {}), _law_model(RENEWAL, {"scv": 1.0})

@@ -12,6 +12,8 @@ from typing import Any
 
 from hetjax.explore.data import chosen_part, page_data
 from hetjax.explore.page import page_text
+from hetjax.sweep.durable import write_durably
+from hetjax.sweep.state import store_stem
 
 __all__ = ["explore_sweep"]
 
@@ -38,8 +40,7 @@ def explore_sweep(path_or_dataset: Any, out: str | os.PathLike[str] | None = Non
     if isinstance(path_or_dataset, (str, os.PathLike)):
         from hetjax.sweep import open_sweep
 
-        path = Path(path_or_dataset)
-        dataset, stem = open_sweep(path), path.with_name(path.name.removesuffix(".zarr"))
+        dataset, stem = open_sweep(path_or_dataset), store_stem(path_or_dataset)
     else:
         dataset, stem = path_or_dataset, Path("sweep")
     target = Path(out) if out is not None else stem.with_name(f"{stem.name}.html")
@@ -48,7 +49,5 @@ def explore_sweep(path_or_dataset: Any, out: str | os.PathLike[str] | None = Non
     part = chosen_part(dataset, metrics, sel or {}, thin or {})
     text = page_text(page_data(part, precision, limit_mb))
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.partial")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(target)
+    write_durably(target, text)
     return target

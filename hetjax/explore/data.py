@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hetjax.plot.options import refuse
+from hetjax.plot.options import of_command, refuse
 from hetjax.plot.select import dimension, select
 from hetjax.plot.text import describe, symbol, unit_text
 from hetjax.plot.view import axis_names, is_geometric, metric_names, spans_thousands
@@ -34,7 +34,7 @@ def chosen_part(dataset: Any, metrics: Sequence[str] | None, sel: Mapping[str, A
     try:  # as a list: a single value keeps its axis, and with it its name
         dataset = select(dataset, {k: [v] if isinstance(v, (int, float)) else v for k, v in sel.items()})
     except ValueError as error:
-        raise ValueError(str(error).replace("plot:", "explore:", 1)) from None
+        raise of_command("explore", error) from None
     for name, step in thin.items():
         if isinstance(step, bool) or not isinstance(step, int) or step < 1:
             raise _refuse(f"thin.{name}", step, "is no whole number from 1 on")
@@ -142,4 +142,4 @@ def _encoded(values: np.ndarray | None) -> str:
 
 
 def _refuse(key: str, value: Any, problem: str, choices: Sequence[str] = ()) -> ValueError:
-    return ValueError(str(refuse(key, value, problem, choices)).replace("plot:", "explore:", 1))
+    return of_command("explore", refuse(key, value, problem, choices))

@@ -97,9 +97,10 @@ def _as_list(plot_table: Any) -> list[Any]:
 def _opened(path_or_dataset: Any, name: str | None = None) -> tuple[Any, Path]:
     if isinstance(path_or_dataset, (str, os.PathLike)):
         from hetjax.sweep import open_sweep
+        from hetjax.sweep.state import store_stem
 
-        path = Path(path_or_dataset)
-        return open_sweep(path), path.parent / (name or path.name.removesuffix(".zarr"))
+        stem = store_stem(path_or_dataset)
+        return open_sweep(path_or_dataset), stem.with_name(name) if name else stem
     return path_or_dataset, Path(name or "sweep")
 
 

@@ -85,6 +85,11 @@ def refuse(key: str, value: Any, problem: str, choices: Collection[str] = ()) ->
     return ValueError(words + (f"; choose from {', '.join(choices)}" if choices else ""))
 
 
+def of_command(command: str, error: ValueError) -> ValueError:
+    """The refusal ``error`` as of another command that takes the same options."""
+    return ValueError(str(error).replace("plot:", f"{command}:", 1))
+
+
 def parse_figure(table: Mapping[str, Any] | None, axes: Collection[str], metrics: Collection[str]) -> FigureOptions:
     """Checks the options ``table`` of one figure of a store with these axis and metric names.
 

@@ -8,12 +8,13 @@ import numpy as np
 
 from hetjax.models.registry import Model
 from hetjax.sweep.errors import SpecError, show
-from hetjax.sweep.kernel import Kernel, check_results, choose_devices, choose_inner_batch
-from hetjax.sweep.plan import Plan, all_blocks, block_shape_for, make_plan, target_points
+from hetjax.sweep.kernel import Kernel, choose_devices, choose_inner_batch
+from hetjax.sweep.plan import Plan, block_shape_for, make_plan, target_points
 from hetjax.sweep.problem import Problem, bind
 from hetjax.sweep.progress import Callback
 from hetjax.sweep.run import RunOptions, run_sweep
 from hetjax.sweep.spec import AXIS_FORMS, Spec, parse_spec, read_text
+from hetjax.sweep.state import all_blocks, block_region
 from hetjax.sweep.stored import with_stored_points
 
 if TYPE_CHECKING:
@@ -140,10 +141,9 @@ class Sweep:
         kernel = Kernel(problem, shape, batch, chosen)
         arrays = {name: np.empty(problem.spec.shape, np.uint8 if name == "status" else problem.spec.dtype)
                   for name in (*problem.arrays, "status")}
-        for block in all_blocks(problem, shape):
+        for block in all_blocks(problem.spec.shape, shape):
             found = kernel.fetch(block, kernel.dispatch(block))
-            check_results(problem, found)
-            region = tuple(slice(i * b, i * b + b) for i, b in zip(block, shape, strict=True))
+            region = block_region(block, problem.spec.shape, shape)
             for name, array in arrays.items():
                 array[region] = found[name]
         return to_dataset(problem, arrays, mask)

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from hetjax.sweep.checks import check_choice, check_identifier, check_keys, check_length, check_names, check_number
-from hetjax.sweep.errors import SpecError, nearest, show
+from hetjax.sweep.errors import SpecError, nearest, one_line, show
 from hetjax.sweep.expressions import Expression, parse_expression
 
 POINT = "point"  # the dimension of the points
@@ -151,7 +151,7 @@ def _given(table: Mapping[str, Any], folder: Path) -> dict[str, np.ndarray]:
     except SpecError:
         raise
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:100]
+        reason = getattr(error, "strerror", None) or one_line(error, 100)
         raise SpecError(f"[design] file = {show(name)} cannot be read: {reason}") from None
     wanted = check_names(table["columns"], "[design] columns") if "columns" in table else tuple(found)
     for column in wanted:

@@ -2,7 +2,8 @@
 
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -37,11 +38,24 @@ def write_durably(path: Path, text: str, folder: Path | None = None) -> None:
 
     The new text is first written in ``folder`` (of the same file system; default: that of the file).
     """
+    with replaced(path, folder) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replaced(path: Path, folder: Path | None = None) -> Iterator[Path]:
+    """A name aside; what is written there takes the place of ``path`` in one step at the end, or goes on any failure.
+
+    ``folder``: where the name is (of the same file system; default: beside ``path``).
+    """
     aside = (folder or path.parent) / f"{path.name}.{uuid.uuid4().hex}.partial"
-    aside.write_text(text, encoding="utf-8")
-    sync_file(aside)
-    aside.replace(path)
-    sync_file(path.parent)
+    try:
+        yield aside
+        sync_file(aside)
+        aside.replace(path)
+        sync_file(path.parent)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def remove_partials(roots: Iterable[Path]) -> int:

@@ -45,3 +45,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; known: {', '.join(c if c.isprintable() else show(c) for c in choices)}" if choices else ""
+
+
+def one_line(error: BaseException, longest: int | None = None) -> str:
+    """The text of an error without line breaks, cut after ``longest`` characters."""
+    return " ".join(str(error).split())[:longest]

@@ -8,9 +8,7 @@ all labels. Parquet and CSV are long tables, a row for each point: the axes, the
 import csv
 import json
 import os
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import xarray
 
 from hetjax.result import Status
 from hetjax.sweep.compare import boxes
-from hetjax.sweep.durable import sync_file
+from hetjax.sweep.durable import replaced
 from hetjax.sweep.errors import SpecError
 from hetjax.sweep.state import FLAGS
 from hetjax.sweep.store import disk_error
@@ -58,24 +56,11 @@ def export_sweep(data: xarray.Dataset, out: str | os.PathLike[str], to: str | No
     write: Callable[[xarray.Dataset, Path], None] = {
         "nc": _write_netcdf, "parquet": _write_parquet, "csv": _write_csv}[kind]
     try:
-        with _aside(path) as file:
+        with replaced(path) as file:
             write(data, file)
     except OSError as error:
         raise disk_error(error, out) from error
     return path
-
-
-@contextmanager
-def _aside(path: Path) -> Iterator[Path]:
-    """A name beside ``path``; what is written there is flushed and renamed at the end, or deleted on any failure."""
-    file = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
-    try:
-        yield file
-        sync_file(file)
-        file.replace(path)
-        sync_file(path.parent)
-    finally:
-        file.unlink(missing_ok=True)
 
 
 def box_shape(data: xarray.Dataset) -> tuple[int, ...]:

@@ -10,7 +10,6 @@ import math
 import os
 import shutil
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,13 +21,13 @@ from hetjax.models.registry import Model
 from hetjax.sweep.errors import SpecError, SweepError, SweepInterrupted, nearest
 from hetjax.sweep.kernel import choose_devices
 from hetjax.sweep.lock import exclusive
-from hetjax.sweep.plan import all_blocks, block_shape_for
+from hetjax.sweep.plan import block_shape_for
 from hetjax.sweep.problem import Problem, bind, differences
-from hetjax.sweep.provenance import run_record
+from hetjax.sweep.provenance import new_run_id, run_record
 from hetjax.sweep.retry import require_same_environment
 from hetjax.sweep.run import RunOptions, RunResult, run_sweep
 from hetjax.sweep.spec import Dim, GridAxis
-from hetjax.sweep.state import read_attributes, refuse_url, sidecar
+from hetjax.sweep.state import Block, all_blocks, block_region, read_attributes, refuse_url, sidecar
 from hetjax.sweep.store import SweepStore, disk_error
 from hetjax.sweep.stored import damaged, grid_values, open_arrays, stored_problem, without_values
 from hetjax.sweep.verify import verify_store
@@ -142,7 +141,7 @@ def _restricted(problem: Problem, keep: Sequence[np.ndarray]) -> Problem:
 def _merge(problem: Problem, target: Path, batch: int, options: RunOptions, sources: Sequence[_Source],
            before: dict[str, Any]) -> None:
     """Writes every block of the new store that is not there yet from the stores that hold its points."""
-    run_id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
+    run_id = new_run_id()
     with exclusive(target, run_id):
         if target.exists():
             store = SweepStore.open(target, problem, options.on_step)
@@ -155,17 +154,16 @@ def _merge(problem: Problem, target: Path, batch: int, options: RunOptions, sour
             names = (*problem.arrays, "status")
             opened = [(source, open_arrays(source.path, names)) for source in sources]
             done = store.done()
-            for block in all_blocks(problem, store.block_shape):
+            for block in all_blocks(problem.spec.shape, store.block_shape):
                 if block not in done:
                     store.commit(block, _assemble(problem, store, block, opened, names))
         finally:
             store.close()
 
 
-def _assemble(problem: Problem, store: SweepStore, block: Sequence[int], opened: Sequence[tuple[_Source, Any]],
+def _assemble(problem: Problem, store: SweepStore, block: Block, opened: Sequence[tuple[_Source, Any]],
               names: Sequence[str]) -> dict[str, np.ndarray]:
-    region = [slice(i * b, min((i + 1) * b, s)) for i, b, s in
-              zip(block, store.block_shape, problem.spec.shape, strict=True)]
+    region = block_region(block, problem.spec.shape, store.block_shape)
     box = [part.stop - part.start for part in region]
     found = {name: np.zeros(box, np.uint8) if name == "status" else np.full(box, np.nan, problem.spec.dtype)
              for name in names}

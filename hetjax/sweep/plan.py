@@ -1,9 +1,8 @@
 """How a sweep will be cut into blocks, and what it will cost; nothing is written."""
 
-import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from hetjax.sweep.errors import SpecError
 from hetjax.sweep.kernel import Kernel, check_size, choose_devices, choose_inner_batch, require_precision
 from hetjax.sweep.problem import Problem
-from hetjax.sweep.state import Block, block_grid
+from hetjax.sweep.state import block_grid
 
 CHUNK_BYTES = 64 << 20  # of one array: larger chunks write no faster
 BLOCK_BYTES = 192 << 20  # of all arrays of a block: about four blocks are in memory at a time
@@ -117,11 +116,6 @@ def calibrated_inner_batch(problem: Problem, asked: int | None, devices: Sequenc
             speeds[other] = measure_speed(problem, other, devices)
     best = max(speeds, key=lambda b: speeds[b])
     return best if speeds[best] > CLEARLY * speeds[batch] else batch, speeds
-
-
-def all_blocks(problem: Problem, block_shape: Sequence[int]) -> Iterator[Block]:
-    """Every block, the last dimension fastest."""
-    return itertools.product(*map(range, block_grid(problem.spec.shape, block_shape)))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import os
 import platform
 import socket
 import subprocess
+import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -28,6 +29,11 @@ def run_record(run_id: str, devices: Sequence[jax.Device]) -> dict[str, Any]:
         "n_devices": len(devices), "x64": x64_enabled(), "python": platform.python_version(),
         "numpy": version("numpy"), "zarr": version("zarr"), "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "host": socket.gethostname(), "started": now()}
+
+
+def new_run_id() -> str:
+    """The time in UTC and 8 random hexadecimal digits, unique also among runs that start in the same second."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
 
 
 def device_kind(device: jax.Device) -> str:

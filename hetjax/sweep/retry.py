@@ -1,8 +1,6 @@
 """Computing again what failed: blocks that are pending or damaged, and blocks that hold points with given flags."""
 
 import os
-import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from hetjax.sweep.errors import SpecError, nearest
 from hetjax.sweep.kernel import choose_devices
 from hetjax.sweep.lock import exclusive
 from hetjax.sweep.problem import Problem
-from hetjax.sweep.provenance import drift, run_record
+from hetjax.sweep.provenance import drift, new_run_id, run_record
 from hetjax.sweep.run import RunOptions, RunResult, run_sweep
 from hetjax.sweep.state import FLAGS, Block, block_grid, committed, grid_shape, read_attributes, read_log
 from hetjax.sweep.store import SweepStore
@@ -68,7 +66,7 @@ def blocks_with(path: str | os.PathLike[str], flags: Sequence[str]) -> list[Bloc
 
 
 def _uncommit(path: Path, problem: Problem, flags: Sequence[str]) -> None:
-    with exclusive(path, f"retry-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"):
+    with exclusive(path, f"retry-{new_run_id()}"):
         store = SweepStore.open(path, problem)
         try:
             for block in blocks_with(path, flags):

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -21,15 +20,25 @@ from hetjax.sweep.cluster import check_executor, connected, run_tasks
 from hetjax.sweep.durable import probe_writable, write_durably
 from hetjax.sweep.errors import SpecError, SweepError, SweepInterrupted, show
 from hetjax.sweep.golden import check_golden
-from hetjax.sweep.kernel import Kernel, Results, check_results, choose_devices, require_precision
+from hetjax.sweep.kernel import Kernel, Results, choose_devices, require_precision
 from hetjax.sweep.lock import exclusive, initialising, shared
 from hetjax.sweep.pipeline import Failures, run_blocks
-from hetjax.sweep.plan import all_blocks, calibrated_inner_batch, lay_out
+from hetjax.sweep.plan import calibrated_inner_batch, lay_out
 from hetjax.sweep.problem import Problem
 from hetjax.sweep.progress import Callback, Progress
-from hetjax.sweep.provenance import drift, run_record
+from hetjax.sweep.provenance import drift, new_run_id, run_record
 from hetjax.sweep.spot_check import SpotCheck
-from hetjax.sweep.state import Block, block_size, flagged, read_attributes, read_log, refuse_url, sidecar, total
+from hetjax.sweep.state import (
+    Block,
+    all_blocks,
+    block_size,
+    flagged,
+    read_attributes,
+    read_log,
+    refuse_url,
+    sidecar,
+    total,
+)
 from hetjax.sweep.store import StepHook, SweepStore, disk_error, no_hook, remove_leftovers, remove_store
 
 MAX_SHARDS = 100_000
@@ -95,7 +104,7 @@ def run_sweep(problem: Problem, path: str | os.PathLike[str], options: RunOption
     require_precision(problem.spec.dtype)
     devices = choose_devices(options.devices)
     target = Path(os.path.abspath(path))
-    run_id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
+    run_id = new_run_id()
     if target.exists() and not options.overwrite and options.resume is None:
         raise SpecError(f"{path} exists; continue it with --resume auto, or replace it with --overwrite")
     if target.exists():
@@ -153,7 +162,7 @@ class _Run:
             mine = self._mine(store.grid)
             good, damaged = store.verify(mine, self.options.verify == "full")
             counts = self._restored_counts(store, good)
-            blocks = [block for block in all_blocks(self.problem, store.block_shape) if mine(block)]
+            blocks = [block for block in all_blocks(self.problem.spec.shape, store.block_shape) if mine(block)]
             progress = Progress(self.options.progress, self._points(store, blocks), len(blocks), total(counts.values()),
                                 self._points(store, good), len(good))
             for block in damaged:
@@ -249,7 +258,6 @@ class _Run:
 
         def commit(block: Block, results: Results, computed: float) -> dict[str, int]:
             arrays = kernel.fetch(block, results)
-            check_results(self.problem, arrays)
             begin = time.monotonic()
             counts = store.commit(block, arrays)
             self._log(block=block, counts=counts, chunks=store.marks(block), compute_seconds=computed,

@@ -19,7 +19,7 @@ from hetjax.result import Status
 from hetjax.sweep.golden import SMALLEST
 from hetjax.sweep.pipeline import describe
 from hetjax.sweep.problem import Problem
-from hetjax.sweep.state import Block
+from hetjax.sweep.state import Block, block_region
 
 POINTS = 64  # of a run, unless the specification says
 FREE_SECONDS, SHARE = 2.0, 0.05  # without a number in the specification: this long, and this part of the run's time
@@ -95,8 +95,8 @@ class SpotCheck:
         self._futures: list[Future[None]] = []
 
     def _draw(self, random: np.random.Generator, block: Block) -> tuple[int, ...]:
-        return tuple(int(random.integers(i * b, min((i + 1) * b, s)))
-                     for i, b, s in zip(block, self.block_shape, self.problem.spec.shape, strict=True))
+        region = block_region(block, self.problem.spec.shape, self.block_shape)
+        return tuple(int(random.integers(part.start, part.stop)) for part in region)
 
     def wants(self, block: Block) -> bool:
         """Whether a block has points to look at."""

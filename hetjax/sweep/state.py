@@ -6,6 +6,7 @@ for information: it may lack lines, and may have lines for blocks that were comp
 """
 
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -65,6 +66,11 @@ def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:
     return attributes
 
 
+def store_stem(path: str | os.PathLike[str]) -> Path:
+    """The path without the ``.zarr`` of a store, to which the endings of its figures are added."""
+    return Path(path).with_name(Path(path).name.removesuffix(".zarr"))
+
+
 def grid_shape(attributes: dict[str, Any]) -> tuple[int, ...]:
     """The shape of the grid, from the root attributes."""
     spec = attributes["spec"]
@@ -82,9 +88,19 @@ def block_grid(shape: Sequence[int], block_shape: Sequence[int]) -> tuple[int, .
     return tuple(-(-s // b) for s, b in zip(shape, block_shape, strict=True))
 
 
+def all_blocks(shape: Sequence[int], block_shape: Sequence[int]) -> Iterator[Block]:
+    """Every block, the last dimension fastest."""
+    return itertools.product(*map(range, block_grid(shape, block_shape)))
+
+
+def block_region(block: Block, shape: Sequence[int], block_shape: Sequence[int]) -> tuple[slice, ...]:
+    """The part of the grid that ``block`` holds (blocks at the upper edges may be smaller)."""
+    return tuple(slice(i * b, min((i + 1) * b, s)) for i, b, s in zip(block, block_shape, shape, strict=True))
+
+
 def block_size(block: Block, shape: Sequence[int], block_shape: Sequence[int]) -> int:
-    """The number of grid points in ``block`` (blocks at the upper edges may be smaller)."""
-    return math.prod(min(b, s - i * b) for i, b, s in zip(block, block_shape, shape, strict=True))
+    """The number of grid points in ``block``."""
+    return math.prod(part.stop - part.start for part in block_region(block, shape, block_shape))
 
 
 def committed(path: str | os.PathLike[str], grid: Sequence[int]) -> set[Block]:

@@ -7,6 +7,7 @@ and renamed into place, so a half-initialised one never has the final name.
 
 import errno
 import json
+import math
 import os
 import re
 import shutil
@@ -16,13 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
 
+from hetjax.sweep.chunk import CHECKSUM, chunk_fault
 from hetjax.sweep.durable import remove_partials, sync_file, sync_folders, sync_tree, write_durably
-from hetjax.sweep.errors import SpecError, SweepError
+from hetjax.sweep.errors import SpecError, SweepError, one_line
 from hetjax.sweep.metadata import axis_attributes, result_attributes, root_attributes, status_attributes
 from hetjax.sweep.problem import Problem, differences
 from hetjax.sweep.state import FLAGS, FORMAT, Block, Marks, block_grid, committed, read_attributes, read_marks, sidecar
@@ -51,7 +52,7 @@ class SweepStore:
                 self._arrays: dict[str, Any] = {name: group[name] for name in (*problem.arrays, "status")}
                 self._coordinates: dict[str, Any] = {axis.name: group[axis.name] for axis in problem.spec.axes}
             except (KeyError, TypeError, ValueError) as error:
-                raise SweepError(f"{path}: its arrays cannot be opened ({_line(error)}); restore them, or"
+                raise SweepError(f"{path}: its arrays cannot be opened ({one_line(error, 100)}); restore them, or"
                                  " compute the sweep again with --overwrite") from None
         self._aside = sidecar(path) / "aside"  # what a kill leaves there is not seen by readers of the group
         self._writers = ThreadPoolExecutor(2, "hetjax-writer")
@@ -126,19 +127,16 @@ class SweepStore:
             try:
                 with open(self.chunk(name, block), "rb") as file:
                     size = file.seek(0, os.SEEK_END)
-                    file.seek(max(0, size - 4))
-                    found[name] = [size, int.from_bytes(file.read(4), "little")]
+                    file.seek(max(0, size - CHECKSUM))
+                    found[name] = [size, int.from_bytes(file.read(CHECKSUM), "little")]
             except OSError:
                 continue
         return found
 
     def _intact(self, name: str, block: Block) -> bool:
-        """True if the chunk's file is there and its last four bytes are the checksum of the others."""
-        try:
-            data = self.chunk(name, block).read_bytes()
-        except (FileNotFoundError, IsADirectoryError):
-            return False
-        return len(data) > 4 and google_crc32c.value(data[:-4]) == int.from_bytes(data[-4:], "little")
+        """True if the chunk's file is there, of the right size and with the checksum of its bytes at its end."""
+        nbytes = math.prod(self.block_shape) * int(self._arrays[name].dtype.itemsize)
+        return not chunk_fault(self.chunk(name, block), nbytes, full=True)
 
     def chunk(self, name: str, block: Block) -> Path:
         """The file of one chunk."""
@@ -200,10 +198,6 @@ class SweepStore:
         """Adds to the record of one run."""
         runs = read_attributes(self.path)["runs"]
         self.update_attributes(runs=[run | changes if run["run_id"] == run_id else run for run in runs])
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:100]
 
 
 def count_flags(status: np.ndarray) -> dict[str, int]:

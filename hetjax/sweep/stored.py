@@ -14,7 +14,7 @@ import zarr
 
 from hetjax.models.registry import Model
 from hetjax.sweep.design import DRAWN
-from hetjax.sweep.errors import SpecError, SweepError
+from hetjax.sweep.errors import SpecError, SweepError, one_line
 from hetjax.sweep.expressions import parse_expression
 from hetjax.sweep.problem import Problem, bind, differences, exact_values
 from hetjax.sweep.spec import Dim, GridAxis, Spec, ordered
@@ -23,7 +23,7 @@ from hetjax.sweep.state import read_attributes
 
 def damaged(path: str | os.PathLike[str], what: str, error: Exception | None = None) -> SweepError:
     """The error for a store whose files were cut, emptied or lost."""
-    reason = f" ({' '.join(str(error).split())[:100]})" if error else ""
+    reason = f" ({one_line(error, 100)})" if error else ""
     return SweepError(f"{path} is damaged: {what}{reason}; repair it with: hetjax run SPEC --out {path} --resume auto")
 
 

@@ -12,16 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 
+from hetjax.sweep.chunk import chunk_fault
 from hetjax.sweep.errors import SweepError
 from hetjax.sweep.state import Block, block_grid, committed, grid_shape, read_attributes, read_log, result_arrays, total
 from hetjax.sweep.store import count_flags
 from hetjax.sweep.stored import coordinate, open_arrays
-
-CHECKSUM = 4  # bytes at the end of a chunk
-HEADER = 16  # bytes of blosc: ..., at 4 the size before compression, at 12 the size after it
 
 
 @dataclass(frozen=True)
@@ -107,27 +104,3 @@ def _others(path: str | os.PathLike[str], attributes: dict[str, Any], results: t
             what = "the coordinate is not that of the specification" if name in spec["axes"] else "cannot be opened"
             found.append(f"{name}: {what}")
     return found, arrays
-
-
-def chunk_fault(file: Path, nbytes: int, full: bool) -> str:
-    """What is wrong with a chunk of ``nbytes`` before compression; empty if nothing is."""
-    try:
-        with open(file, "rb") as chunk:
-            head = chunk.read(HEADER)
-            length = os.fstat(chunk.fileno()).st_size
-            rest = chunk.read() if full else b""
-    except FileNotFoundError:
-        return "missing"
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    if not length:
-        return "empty"
-    if len(head) < HEADER or int.from_bytes(head[4:8], "little") != nbytes:
-        return "not a chunk of this array"
-    expected = int.from_bytes(head[12:16], "little") + CHECKSUM
-    if length != expected:
-        return f"{length} bytes long instead of {expected}"
-    data = head + rest
-    if full and google_crc32c.value(data[:-CHECKSUM]) != int.from_bytes(data[-CHECKSUM:], "little"):
-        return "wrong checksum"
-    return ""

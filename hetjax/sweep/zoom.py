@@ -1,6 +1,5 @@
 """Where a metric of a store is least, and new values of an axis around there."""
 
-import itertools
 import os
 from collections.abc import Sequence
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from hetjax.sweep.errors import SpecError, nearest
 from hetjax.sweep.reader import VALUE_CODES
-from hetjax.sweep.state import block_grid, read_attributes
+from hetjax.sweep.state import all_blocks, read_attributes
 from hetjax.sweep.stored import damaged, open_arrays
 
 LARGEST_ZOOM = 1000
@@ -31,7 +30,7 @@ def optima(path: str | os.PathLike[str], metric: str, over: Sequence[str]) -> di
     sizes = tuple(shape[d] for d in inner)
     least = np.full([shape[d] for d in outer], np.inf)
     place = np.full(least.shape, -1, np.int64)
-    for block in itertools.product(*map(range, block_grid(shape, attributes["block_shape"]))):
+    for block in all_blocks(shape, attributes["block_shape"]):
         try:
             found = np.asarray(arrays[metric].get_block_selection(block), np.float64)
             status = np.asarray(arrays["status"].get_block_selection(block))

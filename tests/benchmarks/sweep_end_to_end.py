@@ -39,9 +39,10 @@ if "JAX_NUM_CPU_DEVICES" not in os.environ:
 import hetjax  # noqa: E402
 from hetjax import Axis, Metric, Model, Status, Sweep  # noqa: E402
 from hetjax.sweep.kernel import Kernel, choose_devices, default_inner_batch  # noqa: E402
-from hetjax.sweep.plan import all_blocks, lay_out  # noqa: E402
+from hetjax.sweep.plan import lay_out  # noqa: E402
 from hetjax.sweep.provenance import run_record  # noqa: E402
 from hetjax.sweep.run import RunOptions, run_sweep  # noqa: E402
+from hetjax.sweep.state import all_blocks  # noqa: E402
 from hetjax.sweep.store import SweepStore  # noqa: E402
 
 AXES = tuple(Axis(name, 0, 1e9) for name in ("q", "r", "K", "M"))
@@ -75,7 +76,7 @@ def main() -> None:
     problem, devices = sweep.problem, choose_devices()
     batch = default_inner_batch(problem, devices[0].platform)
     shape = lay_out(problem, batch, devices, options.block_points).block_shape
-    blocks = list(all_blocks(problem, shape))
+    blocks = list(all_blocks(problem.spec.shape, shape))
     kernel = Kernel(problem, shape, batch, devices)
     jax.block_until_ready(kernel.dispatch(blocks[0]))
     samples = {block: kernel.fetch(block, kernel.dispatch(block)) for block in blocks[:8]}

@@ -3,7 +3,8 @@
 import numpy as np
 
 from hetjax.sweep.kernel import Kernel, choose_devices
-from hetjax.sweep.plan import all_blocks, block_shape_for
+from hetjax.sweep.plan import block_shape_for
+from hetjax.sweep.state import all_blocks
 
 
 def compute(sweep, block_points, inner_batch=64, devices=None):
@@ -13,7 +14,7 @@ def compute(sweep, block_points, inner_batch=64, devices=None):
     kernel = Kernel(problem, shape, inner_batch, choose_devices(devices))
     arrays = {name: np.zeros(problem.spec.shape, np.uint8 if name == "status" else problem.spec.dtype)
               for name in (*problem.arrays, "status")}
-    for block in all_blocks(problem, shape):
+    for block in all_blocks(problem.spec.shape, shape):
         for name, values in kernel.fetch(block, kernel.dispatch(block)).items():
             arrays[name][tuple(slice(i * b, i * b + b) for i, b in zip(block, shape, strict=True))] = values
     return arrays, kernel

@@ -9,10 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import zarr
 from cluster_process import killed_coordinator, sweep_of
+from on_disk import contents
 
 from hetjax import cli
 from hetjax.sweep import SpecError, SweepError
@@ -22,11 +21,6 @@ from hetjax.sweep.state import read_attributes, store_status
 
 # sockets and processes of distributed that its own finalizers close
 QUIET = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-
-
-def contents(path):
-    group = zarr.open_group(str(path), mode="r")
-    return {name: np.asarray(array[...]).tobytes() for name, array in group.arrays()}
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import zarr
+from on_disk import contents
 from toy_models import TOY
 
 from hetjax import Sweep
@@ -18,11 +18,6 @@ from hetjax.sweep.state import committed, read_attributes, store_status
 def sweep_of():
     return Sweep(TOY, {"m": [1, 2], "x": {"linspace": [0.5, 10.5, 9]}, "y": {"linspace": [-5.0, 5.0, 11]}},
                  metrics=["total", "root"], const={"K": 1}, inner_batch=8, block_points=22)
-
-
-def contents(path):
-    group = zarr.open_group(str(path), mode="r")
-    return {name: np.asarray(array[...]).tobytes() for name, array in group.arrays()}
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import xarray
 import zarr
+from on_disk import contents, copy_of
 from toy_models import TOY
 
 from hetjax import Status, Sweep
@@ -25,20 +26,12 @@ from hetjax.sweep.state import FLAGS, store_status
 
 AXES = {"m": [1, 2], "x": {"linspace": [0.5, 10.5, 12]}, "y": {"linspace": [-5.0, 5.0, 11], "where": "y < x"},
         "K": {"range": [0, 4]}}
+pytestmark = pytest.mark.usefixtures("steady_source")
 
 
 def sweep_of(axes=AXES, **changes):
     return Sweep(TOY, axes, **({"metrics": ["total", "root"], "grad": {"of": ["total"], "wrt": ["x"]},
                                 "inner_batch": 32, "block_points": 100} | changes))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def steady_source():
-    """Resuming refuses when the source was committed meanwhile; here someone may well do that during the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hetjax.sweep.provenance.git_state",
-                      lambda: {"git_commit": "c0ffee", "git_tree": "beef", "git_dirty": False})
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +44,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def copy(finished, tmp_path):
-    shutil.copytree(finished, tmp_path / "grid.zarr")
-    shutil.copytree(f"{finished}.run", tmp_path / "grid.zarr.run")
-    return tmp_path / "grid.zarr"
-
-
-def contents(path):
-    """The bytes of every array."""
-    group = zarr.open_group(str(path), mode="r")
-    return {name: np.asarray(array[...]).tobytes() for name, array in group.arrays()}
+    return copy_of(finished, tmp_path)
 
 
 def chunks(path, name):

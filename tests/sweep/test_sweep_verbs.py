@@ -1,5 +1,6 @@
 """verify, retry, extend and refine: what damage is found, and that exactly what is wrong or new is computed."""
 
+import itertools
 import random
 import shutil
 from dataclasses import replace
@@ -7,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import zarr
+from on_disk import contents, copy_of
 from toy_models import TOY
 
 from hetjax import Sweep, open_sweep
@@ -22,21 +24,13 @@ from hetjax.sweep.verify import verify_store
 from hetjax.sweep.zoom import between, optima
 
 X, Y = np.linspace(0.5, 10.5, 9).tolist(), np.linspace(-5.0, 5.0, 7).tolist()
+pytestmark = pytest.mark.usefixtures("steady_source")
 
 
 def sweep_of(x=X, y=Y, **changes):
     return Sweep("toy_models:TOY", {"x": x, "y": {"values": y, "where": "y < x"}, "K": [0, 3]},
                  **({"metrics": ["total", "root"], "grad": {"of": ["total"], "wrt": ["x"]}, "inner_batch": 16,
                      "block_points": 14, "const": {"m": 2}} | changes))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def steady_source():
-    """Retrying refuses when the source was committed meanwhile; here someone may well do that during the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hetjax.sweep.provenance.git_state",
-                      lambda: {"git_commit": "c0ffee", "git_tree": "beef", "git_dirty": False})
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +43,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def store(finished, tmp_path):
-    shutil.copytree(finished, tmp_path / "s.zarr")
-    shutil.copytree(f"{finished}.run", tmp_path / "s.zarr.run")
-    return tmp_path / "s.zarr"
-
-
-def contents(path):
-    return {name: np.asarray(array[...]).tobytes() for name, array in zarr.open_group(str(path), mode="r").arrays()}
+    return copy_of(finished, tmp_path)
 
 
 def chunk_files(path):
@@ -174,18 +162,23 @@ def test_extend_copies_old_points_and_computes_new_ones_alone(store, tmp_path, c
     assert runs[:1] == read_attributes(store)["runs"] and runs[1]["extended"] == sweep_of().spec_hash
 
 
+def full_at(step):
+    """A hook: the disk is full at the commit with this number."""
+    commits = itertools.count(1)
+
+    def stop(name, block):
+        if name == "before_metrics" and next(commits) == step:
+            raise OSError(28, "No space left on device")
+
+    return stop
+
+
 def test_a_stopped_extension_goes_on(store, tmp_path, computed_points):
     larger = sweep_of([*X, 11.0, 11.5])
     out = tmp_path / "out.zarr"
     for step in (2, 5):  # at the second new block, in the merge
-
-        def stop(name, block, left=[step]):  # noqa: B006
-            left[0] -= name == "before_metrics"
-            if left[0] == 0:
-                raise OSError(28, "No space left on device")
-
         with pytest.raises(SweepError, match="disk is full"):
-            extend_sweep(store, larger.problem, out, RunOptions(on_step=stop))
+            extend_sweep(store, larger.problem, out, RunOptions(on_step=full_at(step)))
     assert extend_sweep(store, larger.problem, out).computed == 0, "the new points are there already"
     run_sweep(larger.problem, tmp_path / "fresh.zarr")
     assert contents(out) == contents(tmp_path / "fresh.zarr")
