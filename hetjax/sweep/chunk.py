@@ -12,10 +12,10 @@ HEADER = 16  # bytes of blosc: ..., at 4 the size before compression, at 12 the 
 def chunk_fault(file: Path, nbytes: int, full: bool) -> str:
     """What is wrong with a chunk of ``nbytes`` before compression; empty if nothing is. ``full``: reads all of it."""
     try:
-        with open(file, "rb") as chunk:
+        with file.open("rb") as chunk:
             head = chunk.read(HEADER)
-            length = os.fstat(chunk.fileno()).st_size
             rest = chunk.read() if full else b""
+            length = chunk.seek(0, os.SEEK_END)
     except FileNotFoundError:
         return "missing"
     except OSError as error:

@@ -8,7 +8,6 @@ no harm; the bits do not depend on who computed what.
 import functools
 import inspect
 import logging
-import os
 import shutil
 import threading
 import time
@@ -135,7 +134,7 @@ def run_tasks(client: Any, path: Path, run_id: str, blocks: Iterable[Block], com
         if block is None:
             return False
         key = f"hetjax-{run_id}-{'.'.join(map(str, block))}-{len(failures.given_up)}-{time.monotonic_ns()}"
-        future = client.submit(compute_block, os.fspath(path), run_id, block, key=key, pure=False, retries=RETRIES)
+        future = client.submit(compute_block, str(path), run_id, block, key=key, pure=False, retries=RETRIES)
         waiting[future] = block
         return True
 
@@ -191,10 +190,11 @@ def _opened(path: str, run_id: str) -> Any:
         hetjax.enable_x64()
     from hetjax.sweep.golden import check_golden
     from hetjax.sweep.kernel import Kernel, choose_devices
+    from hetjax.sweep.place import place
     from hetjax.sweep.store import SweepStore
     from hetjax.sweep.stored import stored_problem
 
     problem, devices = stored_problem(path), choose_devices()
-    store = SweepStore.open(Path(path), problem)
+    store = SweepStore.open(place(path), problem)
     check_golden(problem, store.inner_batch, devices)
     return store, Kernel(problem, store.block_shape, store.inner_batch, devices)

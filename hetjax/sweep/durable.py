@@ -1,4 +1,7 @@
-"""Files that survive a power cut: written aside, flushed to the disk, then renamed, then the folder flushed."""
+"""Files that survive a power cut: written aside, flushed to the disk, then renamed, then the folder flushed.
+
+In an object store putting an object is all of that in one step.
+"""
 
 import os
 import uuid
@@ -6,9 +9,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hetjax.sweep.place import is_remote
 
-def sync_file(path: str | os.PathLike[str]) -> None:
+
+def sync_file(path: Path) -> None:
     """Flushes a file, or a folder's list of names, to the disk."""
+    if is_remote(path):
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -18,6 +25,8 @@ def sync_file(path: str | os.PathLike[str]) -> None:
 
 def sync_folders(below: Path, root: Path) -> None:
     """Flushes the folder ``below`` and its parents up to ``root``, in which new names may have appeared."""
+    if is_remote(root):
+        return
     folder = below
     while folder != root:
         sync_file(folder)
@@ -27,10 +36,12 @@ def sync_folders(below: Path, root: Path) -> None:
 
 def sync_tree(root: Path) -> None:
     """Flushes everything below ``root``."""
+    if is_remote(root):
+        return
     for folder, _, files in os.walk(root):
         for name in files:
-            sync_file(os.path.join(folder, name))
-        sync_file(folder)
+            sync_file(Path(folder, name))
+        sync_file(Path(folder))
 
 
 def write_durably(path: Path, text: str, folder: Path | None = None) -> None:
@@ -38,6 +49,9 @@ def write_durably(path: Path, text: str, folder: Path | None = None) -> None:
 
     The new text is first written in ``folder`` (of the same file system; default: that of the file).
     """
+    if is_remote(path):
+        path.write_text(text)
+        return
     with replaced(path, folder) as aside:
         aside.write_text(text, encoding="utf-8")
 
@@ -61,7 +75,7 @@ def replaced(path: Path, folder: Path | None = None) -> Iterator[Path]:
 def remove_partials(roots: Iterable[Path]) -> int:
     """Deletes the half-written files that a killed run left; returns how many. Only for the holder of the lock."""
     count = 0
-    for root in roots:
+    for root in (root for root in roots if not is_remote(root)):
         for folder, _, files in os.walk(root):
             for name in files:
                 if name.endswith(".partial"):

@@ -8,7 +8,6 @@ block by block, by the commit protocol, and the parts deleted. A call that was s
 
 import math
 import os
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,13 +20,14 @@ from hetjax.models.registry import Model
 from hetjax.sweep.errors import SpecError, SweepError, SweepInterrupted, nearest
 from hetjax.sweep.kernel import choose_devices
 from hetjax.sweep.lock import exclusive
+from hetjax.sweep.place import holds_store, make_folder, place, remove_tree
 from hetjax.sweep.plan import block_shape_for
 from hetjax.sweep.problem import Problem, bind, differences
 from hetjax.sweep.provenance import new_run_id, run_record
 from hetjax.sweep.retry import require_same_environment
 from hetjax.sweep.run import RunOptions, RunResult, run_sweep
 from hetjax.sweep.spec import Dim, GridAxis
-from hetjax.sweep.state import Block, all_blocks, block_region, read_attributes, refuse_url, sidecar
+from hetjax.sweep.state import Block, all_blocks, block_region, read_attributes, sidecar
 from hetjax.sweep.store import SweepStore, disk_error
 from hetjax.sweep.stored import damaged, grid_values, open_arrays, stored_problem, without_values
 from hetjax.sweep.verify import verify_store
@@ -48,35 +48,35 @@ def extend_sweep(old: str | os.PathLike[str], problem: Problem, out: str | os.Pa
     if options.shard is not None or options.executor is not None:
         raise SpecError("a store is extended by one process; leave shard and executor out, or run the new sweep by"
                         " itself")
-    refuse_url(out)
     attributes = read_attributes(old)
     places = matches(old, attributes["spec"], problem)
-    if all(place.min() >= 0 for place in places):
+    if all(index.min() >= 0 for index in places):
         raise SpecError(f"the new sweep has no point that {old} lacks; give longer axes")
     found = verify_store(old)
     if found.exit_code:
         raise SweepError(f"{old} is not complete and intact; finish or repair it with: hetjax retry {old}")
     require_same_environment(old, options)
-    target = Path(os.path.abspath(out))
-    if target.exists():
+    target = place(out)
+    if holds_store(target):
         stored = read_attributes(target)
         if stored["complete"] or stored["spec_hash"] != problem.spec_hash:
             raise SpecError(f"{out} exists; give the path of a new store")
     batch = attributes["inner_batch"]
     run = replace(options, resume="auto", overwrite=False, inner_batch=batch, spec_text=None,
                   block_points=options.block_points or math.prod(attributes["block_shape"]))
-    sources = [_Source(Path(old), tuple(places))]
+    sources = [_Source(place(old), tuple(places))]
     computed = 0
     started = time.monotonic()
     try:
-        for number, (part, place) in enumerate(_parts(problem, places)):
+        for number, (part, where) in enumerate(_parts(problem, places)):
             path = sidecar(target) / "parts" / f"{number}.zarr"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            computed += run_sweep(part, path, run).computed
-            sources.append(_Source(path, place))
+            make_folder(path.parent)
+            computed += run_sweep(part, str(path), run).computed
+            sources.append(_Source(path, where))
         _merge(problem, target, batch, run, sources, attributes)
-        result = run_sweep(problem, target, replace(run, resume="must", progress=False, spec_text=options.spec_text))
-        shutil.rmtree(sidecar(target) / "parts")
+        last = replace(run, resume="must", progress=False, spec_text=options.spec_text)
+        result = run_sweep(problem, str(target), last)
+        remove_tree(sidecar(target) / "parts")
     except SweepInterrupted:
         raise SweepInterrupted(f"stopped before {out} was complete; the same command again goes on") from None
     except OSError as error:
@@ -143,7 +143,7 @@ def _merge(problem: Problem, target: Path, batch: int, options: RunOptions, sour
     """Writes every block of the new store that is not there yet from the stores that hold its points."""
     run_id = new_run_id()
     with exclusive(target, run_id):
-        if target.exists():
+        if holds_store(target):
             store = SweepStore.open(target, problem, options.on_step)
         else:
             record = run_record(run_id, choose_devices(options.devices)) | {"extended": before["spec_hash"]}

@@ -95,7 +95,7 @@ def open_sweep(path: str | os.PathLike[str], *, mask: bool = True, allow_incompl
         array = arrays[name]
         about = dict(array.attrs)
         keep = _kept(about) if mask and name != "status" else None
-        lazy = indexing.LazilyIndexedArray(_LazyArray(os.fspath(path), array, status, keep))
+        lazy = indexing.LazilyIndexedArray(_LazyArray(str(path), array, status, keep))
         variables[name] = xarray.Variable(spec["dims_order"], lazy, _typed_flags(about), {"chunks": array.chunks})
     counts = total(read_log(path).values()) if len(done) == math.prod(grid) else {}
     about = {"Conventions": attributes["Conventions"], "title": attributes["title"], "model": spec["model"],

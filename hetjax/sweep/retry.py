@@ -11,6 +11,7 @@ from hetjax.models.registry import Model
 from hetjax.sweep.errors import SpecError, nearest
 from hetjax.sweep.kernel import choose_devices
 from hetjax.sweep.lock import exclusive
+from hetjax.sweep.place import place
 from hetjax.sweep.problem import Problem
 from hetjax.sweep.provenance import drift, new_run_id, run_record
 from hetjax.sweep.run import RunOptions, RunResult, run_sweep
@@ -36,7 +37,7 @@ def retry_sweep(path: str | os.PathLike[str], flags: Sequence[str] = (), *, opti
     problem = stored_problem(path, model)
     require_same_environment(path, options)
     if flags:
-        _uncommit(Path(path), problem, flags)
+        _uncommit(place(path), problem, flags)
     return run_sweep(problem, path, replace(options, resume="must", overwrite=False, verify="full"))
 
 

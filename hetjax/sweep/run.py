@@ -1,6 +1,5 @@
 """Running a sweep: what is missing of a store is computed; a run stops cleanly and the next one resumes."""
 
-import json
 import math
 import os
 import signal
@@ -22,7 +21,9 @@ from hetjax.sweep.errors import SpecError, SweepError, SweepInterrupted, show
 from hetjax.sweep.golden import check_golden
 from hetjax.sweep.kernel import Kernel, Results, choose_devices, require_precision
 from hetjax.sweep.lock import exclusive, initialising, shared
+from hetjax.sweep.log import RunLog
 from hetjax.sweep.pipeline import Failures, run_blocks
+from hetjax.sweep.place import holds_store, is_remote, make_folder, place, require_reachable
 from hetjax.sweep.plan import calibrated_inner_batch, lay_out
 from hetjax.sweep.problem import Problem
 from hetjax.sweep.progress import Callback, Progress
@@ -33,9 +34,9 @@ from hetjax.sweep.state import (
     all_blocks,
     block_size,
     flagged,
+    log_files,
     read_attributes,
     read_log,
-    refuse_url,
     sidecar,
     total,
 )
@@ -103,20 +104,24 @@ def run_sweep(problem: Problem, path: str | os.PathLike[str], options: RunOption
     _check_options(path, options)
     require_precision(problem.spec.dtype)
     devices = choose_devices(options.devices)
-    target = Path(os.path.abspath(path))
+    target = place(path)
+    require_reachable(target)
+    there = holds_store(target)
     run_id = new_run_id()
-    if target.exists() and not options.overwrite and options.resume is None:
+    if there and not options.overwrite and options.resume is None:
         raise SpecError(f"{path} exists; continue it with --resume auto, or replace it with --overwrite")
-    if target.exists():
+    if there:
         read_attributes(path)  # refuses what is no store before anything is written beside it
-    if not target.exists() and options.resume == "must":
+    if not there and options.resume == "must":
         raise SpecError(f"{path} does not exist, so there is nothing to resume; start with --resume auto")
     try:
-        (sidecar(target) / "log").mkdir(parents=True, exist_ok=True)
+        make_folder(sidecar(target) / "log")
         probe_writable(sidecar(target))
-        probe_writable(target.parent)
-        lock = exclusive(target, run_id) if options.shard is None else shared(target, run_id, *options.shard)
-        with _stop_on_signals(options.hard_stop) as stop, lock:
+        if not is_remote(target):
+            probe_writable(target.parent)
+        with _stop_on_signals(options.hard_stop) as stop, (
+                exclusive(target, run_id, stop.set) if options.shard is None
+                else shared(target, run_id, *options.shard, stop.set)):
             return _Run(problem, target, options, devices, run_id, stop).run()
     except OSError as error:
         raise disk_error(error, path) from error
@@ -125,7 +130,6 @@ def run_sweep(problem: Problem, path: str | os.PathLike[str], options: RunOption
 def _check_options(path: str | os.PathLike[str], options: RunOptions) -> None:
     if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in str(path):
         raise SpecError(f"the store's path = {path!r} is no file name; give one like 'results.zarr'")
-    refuse_url(path)
     if options.resume not in (None, "auto", "must"):
         raise SpecError(f"resume = {options.resume!r} is unknown; choose from None, 'auto', 'must'")
     if options.verify not in ("fast", "full"):
@@ -150,7 +154,7 @@ class _Run:
                  run_id: str, stop: threading.Event) -> None:
         self.problem, self.path, self.options, self.devices = problem, path, options, devices
         self.run_id, self.stop, self.mismatches = run_id, stop, 0
-        self.log_file = sidecar(path) / "log" / f"{run_id}.jsonl"
+        self.log = RunLog(sidecar(path) / "log" / f"{run_id}.jsonl", run_id)
 
     def run(self) -> RunResult:
         started = time.monotonic()
@@ -181,6 +185,7 @@ class _Run:
                              kernel.compilations, progress.counts, time.monotonic() - started, self.mismatches)
         finally:
             store.close()
+            self.log.close()
 
     def _alone(self) -> AbstractContextManager[None]:
         """Shards take turns in changing what they share."""
@@ -200,11 +205,11 @@ class _Run:
         record = run_record(self.run_id, self.devices)
         if options.shard is not None:
             record["shard"] = list(options.shard)
-        if self.path.exists() and options.overwrite:
+        if holds_store(self.path) and options.overwrite:
             remove_store(self.path)
-            for log in (sidecar(self.path) / "log").glob("*.jsonl"):
+            for log in log_files(self.path):
                 log.unlink()
-        if self.path.exists():
+        if holds_store(self.path):
             if options.resume is None:  # it appeared since the first look
                 raise SpecError(f"{self.path} exists; continue it with --resume auto, or replace it with --overwrite")
             probe_writable(self.path)
@@ -234,13 +239,8 @@ class _Run:
         counts = {block: log[block] for block in good if block in log}
         for block in sorted(good - counts.keys()):
             counts[block] = store.count(block)
-            self._log(block=block, counts=counts[block], chunks=store.marks(block), recounted=True)
+            self.log.add(block=block, counts=counts[block], chunks=store.marks(block), recounted=True)
         return counts
-
-    def _log(self, **line: Any) -> None:
-        text = json.dumps({**line, "run": self.run_id, "time": time.time()})
-        with open(self.log_file, "a", encoding="utf-8") as file:
-            file.write(text + "\n")
 
     def _record(self, store: SweepStore, **found: Any) -> None:
         """Adds to the record of this run in the store."""
@@ -253,14 +253,14 @@ class _Run:
     def _compute(self, store: SweepStore, kernel: Kernel, progress: Progress, todo: list[Block]) -> None:
         policy = self.problem.spec.policy
         spot = SpotCheck(self.problem, store.block_shape, todo, int(self.run_id[-8:], 16), _suspects(store))
-        failures = Failures(policy.max_failures, lambda block, text: self._log(failed=block, error=text))
+        failures = Failures(policy.max_failures, lambda block, text: self.log.add(failed=block, error=text))
         stopping = policy.on_mismatch == "stop"
 
         def commit(block: Block, results: Results, computed: float) -> dict[str, int]:
             arrays = kernel.fetch(block, results)
             begin = time.monotonic()
             counts = store.commit(block, arrays)
-            self._log(block=block, counts=counts, chunks=store.marks(block), compute_seconds=computed,
+            self.log.add(block=block, counts=counts, chunks=store.marks(block), compute_seconds=computed,
                       commit_seconds=time.monotonic() - begin)
             self.options.on_step("after_log", block)
             spot.look(block, arrays)
@@ -273,7 +273,7 @@ class _Run:
 
         def committed(report: dict[str, Any]) -> None:
             block = tuple(report["block"])
-            self._log(**report)
+            self.log.add(**report)
             if spot.wants(block):
                 spot.look(block, store.read(block))
             done(block, report["counts"])
@@ -296,7 +296,7 @@ class _Run:
             self._record(store, check=findings)
         self.mismatches = len(spot.findings.mismatches)
         for mismatch in spot.findings.mismatches:
-            self._log(mismatch=str(mismatch))
+            self.log.add(mismatch=str(mismatch))
             progress.note(f"block {mismatch.block}: {mismatch}")
         if self.mismatches and stopping:
             for block in {mismatch.block for mismatch in spot.findings.mismatches}:

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hetjax.sweep.errors import SpecError, SweepError, show
+from hetjax.sweep.errors import SweepError
+from hetjax.sweep.lease import is_dead, is_fresh, read_lease
+from hetjax.sweep.place import is_remote, place, require_reachable
 
 FORMAT = 1
 FLAGS = ("pending", "ok", "masked", "unstable", "not_converged", "nonfinite", "grad_nonfinite", "error",
@@ -28,28 +30,21 @@ Block = tuple[int, ...]
 Marks = dict[str, list[int]]  # array -> [size of its chunk's file, checksum at the file's end]
 
 
-def refuse_url(path: str | os.PathLike[str]) -> None:
-    """SpecError for an address of an object store: locks and atomic renames need a file system."""
-    if "://" in str(path):
-        raise SpecError(f"the store's path = {show(str(path))} is a URL, and only folders of a file system (local, or"
-                        " of a cluster, with flock and atomic renames) can hold a store that is written; give one, and"
-                        " copy the finished store to the object store")
-
-
 def sidecar(path: str | os.PathLike[str]) -> Path:
     """The folder beside the store at ``path``: ``grid.zarr.run``."""
-    plain = Path(path)
-    return plain.with_name(plain.name + ".run")
+    store = place(path)
+    return store.with_name(store.name + ".run")
 
 
 def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The root attributes of the store; SweepError if ``path`` holds none."""
-    refuse_url(path)
+    store = place(path)
+    require_reachable(store)
     try:
-        attributes = json.loads((Path(path) / "zarr.json").read_text())["attributes"]
+        attributes = json.loads((store / "zarr.json").read_text())["attributes"]
         version = attributes["hetjax_format"]
     except FileNotFoundError:
-        what = "is no sweep store" if Path(path).exists() else "does not exist"
+        what = "is no sweep store" if store.exists() else "does not exist"
         raise SweepError(f"{path} {what}; make one with: hetjax run SPEC --out {path}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SweepError(f"{path} is no sweep store ({type(error).__name__} reading its zarr.json)") from None
@@ -67,8 +62,12 @@ def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def store_stem(path: str | os.PathLike[str]) -> Path:
-    """The path without the ``.zarr`` of a store, to which the endings of its figures are added."""
-    return Path(path).with_name(Path(path).name.removesuffix(".zarr"))
+    """The path without the ``.zarr`` of a store, to which the endings of its figures are added; for a store that is
+    not in a file system, a name in the current folder."""
+    if is_remote(place(path)):
+        return Path(place(path).name.removesuffix(".zarr"))
+    plain = Path(str(path).removeprefix("file://"))
+    return plain.with_name(plain.name.removesuffix(".zarr"))
 
 
 def grid_shape(attributes: dict[str, Any]) -> tuple[int, ...]:
@@ -110,7 +109,16 @@ def committed(path: str | os.PathLike[str], grid: Sequence[int]) -> set[Block]:
 
 def chunks(path: str | os.PathLike[str], array: str, grid: Sequence[int]) -> set[Block]:
     """The blocks whose chunk of ``array`` exists."""
-    return set(_chunks(os.path.join(path, array, "c"), tuple(grid)))
+    folder = place(path) / array / "c"
+    return set(_listed(folder, grid) if is_remote(folder) else _chunks(str(folder), tuple(grid)))
+
+
+def _listed(folder: Any, grid: Sequence[int]) -> Iterator[Block]:
+    """The same of an object store, in one request for many objects."""
+    for name in folder.fs.find(folder.path):
+        words = name.rsplit("/", len(grid))[1:]
+        if all(word.isdecimal() and int(word) < size for word, size in zip(words, grid, strict=True)):
+            yield tuple(map(int, words))
 
 
 def _chunks(folder: str, grid: tuple[int, ...], prefix: Block = ()) -> Iterator[Block]:
@@ -142,11 +150,11 @@ def read_marks(path: str | os.PathLike[str]) -> dict[Block, Marks]:
 def _latest(path: str | os.PathLike[str]) -> dict[Block, tuple[dict[str, int], Any]]:
     found: dict[Block, tuple[float, dict[str, int], Any]] = {}
     try:
-        files = sorted((sidecar(path) / "log").glob("*.jsonl"))
+        files = sorted(log_files(path), key=lambda file: file.name)
     except OSError:
         files = []
     for file in files:
-        for line in file.read_text(errors="replace").splitlines():
+        for line in file.read_bytes().decode(errors="replace").splitlines():
             try:
                 entry = json.loads(line)
                 block, time = tuple(map(int, entry["block"])), float(entry["time"])
@@ -156,6 +164,11 @@ def _latest(path: str | os.PathLike[str]) -> dict[Block, tuple[dict[str, int], A
             if block not in found or time >= found[block][0]:
                 found[block] = time, counts, entry.get("chunks")
     return {block: (counts, marks) for block, (_, counts, marks) in found.items()}
+
+
+def log_files(path: str | os.PathLike[str]) -> list[Path]:
+    """The log of every run."""
+    return list((sidecar(path) / "log").glob("*.jsonl"))
 
 
 def total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -177,14 +190,27 @@ def lock_files(path: str | os.PathLike[str]) -> list[Path]:
     return [folder / "lock", *sorted(folder.glob("lock.shard-*-of-*"))]
 
 
+def lease_files(path: str | os.PathLike[str]) -> list[Path]:
+    """The leases in force or left behind: of a run over everything, of runs over parts, of an initialisation."""
+    return sorted(sidecar(path).glob("lease*"), key=lambda file: file.name)
+
+
 def lock_holder(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     """Who is writing to the store now ({host, pid, run, ...}; of several parts, one), or None."""
+    for file in lease_files(path):
+        holder = read_lease(file)
+        if holder is not None and is_fresh(holder) and not is_dead(holder):
+            return holder
+    return None if is_remote(sidecar(path)) else _flock_holder(path)
+
+
+def _flock_holder(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     for lock in lock_files(path):
         try:
             with open(lock, encoding="utf-8") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except OSError:
+                except BlockingIOError:
                     try:
                         return dict(json.loads(file.read()))
                     except ValueError:

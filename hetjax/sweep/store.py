@@ -2,7 +2,8 @@
 
 A block is exactly one chunk of every array. It is committed by writing its metric chunks, flushing them, and only then
 writing its ``status`` chunk and flushing that: a block whose status chunk exists is complete. A store is built aside
-and renamed into place, so a half-initialised one never has the final name.
+and renamed into place, so a half-initialised one never has the final name. In an object store, where nothing can be
+renamed, its root ``zarr.json`` is put last and deleted first: without it there is no store.
 """
 
 import errno
@@ -11,6 +12,7 @@ import math
 import os
 import re
 import shutil
+import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,7 @@ from hetjax.sweep.chunk import CHECKSUM, chunk_fault
 from hetjax.sweep.durable import remove_partials, sync_file, sync_folders, sync_tree, write_durably
 from hetjax.sweep.errors import SpecError, SweepError, one_line
 from hetjax.sweep.metadata import axis_attributes, result_attributes, root_attributes, status_attributes
+from hetjax.sweep.place import is_remote, make_folder, put_tree, remove_tree, zarr_store
 from hetjax.sweep.problem import Problem, differences
 from hetjax.sweep.state import FLAGS, FORMAT, Block, Marks, block_grid, committed, read_attributes, read_marks, sidecar
 
@@ -48,7 +51,7 @@ class SweepStore:
         self.grid = block_grid(problem.spec.shape, self.block_shape)
         with zarr.config.set({"array.write_empty_chunks": True}):  # an all-NaN chunk is a result, not an absence
             try:
-                group = zarr.open_group(str(path), mode="r+", zarr_format=3)
+                group = zarr.open_group(zarr_store(path), mode="r+", zarr_format=3)
                 self._arrays: dict[str, Any] = {name: group[name] for name in (*problem.arrays, "status")}
                 self._coordinates: dict[str, Any] = {axis.name: group[axis.name] for axis in problem.spec.axes}
             except (KeyError, TypeError, ValueError) as error:
@@ -60,18 +63,25 @@ class SweepStore:
     @staticmethod
     def create(path: Path, problem: Problem, block_shape: Sequence[int], inner_batch: int, run: Mapping[str, Any],
                on_step: StepHook = no_hook) -> "SweepStore":
-        """Builds an empty store beside ``path``, flushes it and renames it into place."""
-        aside = path.with_name(f"{path.name}.tmp-{uuid.uuid4().hex}")
+        """Builds an empty store beside ``path``, flushes it and renames it into place (or puts it there)."""
         attributes = {
             **root_attributes(problem), "hetjax_format": FORMAT,
             "spec": problem.canonical(), "spec_hash": problem.spec_hash, "inner_batch": inner_batch,
             "block_shape": list(block_shape), "shapes": problem.shapes, "runs": [dict(run)],
             "created": run["started"], "complete": False, "plot": problem.spec.plot}
-        _build(aside, problem, block_shape, attributes)
-        sync_tree(aside)
-        on_step("init_before_rename", ())
-        aside.rename(path)
-        sync_file(path.parent)
+        if is_remote(path):
+            _require_free(path, {"zarr.json", "status", *problem.arrays, *(axis.name for axis in problem.spec.axes)})
+            with tempfile.TemporaryDirectory() as folder:
+                _build(Path(folder), problem, block_shape, attributes)
+                for _ in put_tree(Path(folder), path, last="zarr.json"):
+                    on_step("init_before_rename", ())
+        else:
+            aside = path.with_name(f"{path.name}.tmp-{uuid.uuid4().hex}")
+            _build(aside, problem, block_shape, attributes)
+            sync_tree(aside)
+            on_step("init_before_rename", ())
+            aside.rename(path)
+            sync_file(path.parent)
         on_step("init_after_rename", ())
         return SweepStore(path, problem, attributes, on_step)
 
@@ -125,7 +135,7 @@ class SweepStore:
         found: Marks = {}
         for name in self._arrays:
             try:
-                with open(self.chunk(name, block), "rb") as file:
+                with self.chunk(name, block).open("rb") as file:
                     size = file.seek(0, os.SEEK_END)
                     file.seek(max(0, size - CHECKSUM))
                     found[name] = [size, int.from_bytes(file.read(CHECKSUM), "little")]
@@ -191,7 +201,7 @@ class SweepStore:
         metadata = json.loads(file.read_text())
         metadata["attributes"] |= changes
         self.attributes = metadata["attributes"]
-        self._aside.mkdir(parents=True, exist_ok=True)
+        make_folder(self._aside)
         write_durably(file, json.dumps(metadata), self._aside)
 
     def update_run(self, run_id: str, **changes: Any) -> None:
@@ -208,6 +218,8 @@ def count_flags(status: np.ndarray) -> dict[str, int]:
 
 def remove_leftovers(path: Path) -> None:
     """Deletes what killed initialisations of this store left beside it. Only for the holder of the lock."""
+    if is_remote(path):
+        return
     ours = re.compile(re.escape(path.name) + r"\.tmp-[0-9a-f]{32}")
     for aside in path.parent.iterdir():
         if ours.fullmatch(aside.name):
@@ -217,10 +229,22 @@ def remove_leftovers(path: Path) -> None:
 def remove_store(path: Path) -> None:
     """Deletes a sweep store (and nothing else): first renamed away, so that a kill leaves no half of it."""
     read_attributes(path)
+    if is_remote(path):
+        (path / "zarr.json").unlink()
+        remove_tree(path)
+        return
     aside = path.with_name(f"{path.name}.tmp-{uuid.uuid4().hex}")
     path.rename(aside)
     sync_file(path.parent)
     shutil.rmtree(aside)
+
+
+def _require_free(path: Path, ours: set[str]) -> None:
+    """Deletes what a killed initialisation or deletion left under the prefix; SweepError if anything else is there."""
+    for item in path.iterdir() if path.exists() else ():
+        if item.name not in ours:
+            raise SweepError(f"{path} holds other objects ({item.name}); give a path of its own to the store")
+    remove_tree(path)
 
 
 def _build(path: Path, problem: Problem, block_shape: Sequence[int], attributes: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from hetjax.models.registry import Model
 from hetjax.sweep.design import DRAWN
 from hetjax.sweep.errors import SpecError, SweepError, one_line
 from hetjax.sweep.expressions import parse_expression
+from hetjax.sweep.place import holds_store, place, zarr_store
 from hetjax.sweep.problem import Problem, bind, differences, exact_values
 from hetjax.sweep.spec import Dim, GridAxis, Spec, ordered
 from hetjax.sweep.state import read_attributes
@@ -30,7 +31,7 @@ def damaged(path: str | os.PathLike[str], what: str, error: Exception | None = N
 def open_arrays(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, Any]:
     """The zarr arrays called ``names``."""
     try:
-        group = zarr.open_group(os.fspath(path), mode="r", zarr_format=3)
+        group = zarr.open_group(zarr_store(place(path)), mode="r", zarr_format=3)
         return {name: group[name] for name in names}
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise damaged(path, "its arrays cannot be opened", error) from None
@@ -116,7 +117,7 @@ def with_stored_points(problem: Problem, path: str | os.PathLike[str]) -> Proble
     another design) leaves ``problem`` as it is.
     """
     design = problem.spec.design
-    if design is None or design["kind"] not in DRAWN or not os.path.exists(path):
+    if design is None or design["kind"] not in DRAWN or not holds_store(place(path)):
         return problem
     stored = read_attributes(path)["spec"]
     if stored.get("design") != dict(design) or stored["axes"].keys() != {a.name for a in problem.spec.axes}:

@@ -9,13 +9,13 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hetjax.sweep.chunk import chunk_fault
 from hetjax.sweep.errors import SweepError
+from hetjax.sweep.place import place
 from hetjax.sweep.state import Block, block_grid, committed, grid_shape, read_attributes, read_log, result_arrays, total
 from hetjax.sweep.store import count_flags
 from hetjax.sweep.stored import coordinate, open_arrays
@@ -61,6 +61,7 @@ def verify_store(path: str | os.PathLike[str], *, full: bool = False,
     spec, shape, block_shape = attributes["spec"], grid_shape(attributes), tuple(attributes["block_shape"])
     grid = block_grid(shape, block_shape)
     results = result_arrays(spec)
+    store = place(path)
     sizes = {name: np.dtype(spec["dtype"]).itemsize for name in results} | {"status": 1}
     others, arrays = _others(path, attributes, tuple(sizes))
     done = sorted(committed(path, grid))
@@ -71,7 +72,7 @@ def verify_store(path: str | os.PathLike[str], *, full: bool = False,
     points = math.prod(block_shape)
     for number, block in enumerate(done):
         found = [f"{name}: {wrong}" for name, size in sizes.items()
-                 if (wrong := chunk_fault(Path(path).joinpath(name, "c", *map(str, block)), points * size, full))]
+                 if (wrong := chunk_fault(store.joinpath(name, "c", *map(str, block)), points * size, full))]
         if full and not found and "status" in arrays:
             counted = count_flags(np.asarray(arrays["status"].get_block_selection(block)))
             if counted.get("pending"):
@@ -83,7 +84,7 @@ def verify_store(path: str | os.PathLike[str], *, full: bool = False,
             damaged[block] = found
         if progress is not None:
             progress(number + 1, len(done))
-    return Verification(os.fspath(path), full, math.prod(grid), len(done), damaged, others, total(counts), recounted)
+    return Verification(str(path), full, math.prod(grid), len(done), damaged, others, total(counts), recounted)
 
 
 def _others(path: str | os.PathLike[str], attributes: dict[str, Any], results: tuple[str, ...],

@@ -122,20 +122,6 @@ def test_nonsense_in_the_log_is_skipped(store):
     assert store_status(store).counts == {"ok": 4} and set(read_log(store)) == {(0,), (1,), (2,), (3,)}
 
 
-@pytest.mark.parametrize("command", ["run {spec} --out {url}", "status {url}", "verify {url}", "retry {url}",
-                                     "extend {store} {spec} --out {url}", "extend {url} {spec} --out new.zarr",
-                                     "export {url} -o new.nc", "plot {url}"])
-def test_object_stores_are_refused(finished, tmp_path, monkeypatch, capsys, command):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "spec.toml").write_text("[sweep]\nmodel = 'overflow'\n[axes]\nmu1 = {values = [1.0]}\n[const]\n"
-                                        "mu2 = 1.0\nlambda1 = 1.0\nlambda2 = 1.0\n")
-    words = command.format(spec="spec.toml", store=finished, url="memory://bucket/s.zarr").split()
-    assert main(words) == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1 and "'memory://bucket/s.zarr' is a URL" in message and "give one" in message
-    assert [path.name for path in tmp_path.iterdir()] == ["spec.toml"]
-
-
 def test_a_refused_path_leaves_nothing_beside_it(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("mine")
