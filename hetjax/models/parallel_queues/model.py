@@ -231,4 +231,5 @@ WORD_MODEL = Model(name="parallel_queues_word", version=1, title="Two parallel n
                             {"mean_number": 2.4406551835701693}),))
 BEST_MODEL = Model(name="parallel_queues_best", version=1, title="Two parallel nodes, the best word and the best split",
                    axes=BEST_AXES, metrics=BEST_METRICS, point=best_point,
-                   golden=(({**_PLACE, "max_length": 8}, {"mean_number": 2.441161261766866, "density": 0.75}),))
+                   golden=(({**_PLACE, "max_length": 8}, {"mean_number": 2.441161261766866, "density": 0.75}),),
+                   inner_batch=1)
