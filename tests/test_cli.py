@@ -214,8 +214,7 @@ def test_compiled_kernels_are_kept_for_the_next_run(tmp_path):
     assert kept
     warm = process(*run, tmp_path / "warm.zarr", code=code, **environment)
     assert int(warm.stdout) >= len(kept) and sorted((cache / "hetjax" / "xla").iterdir()) == kept
-    assert process(*run, tmp_path / "none.zarr", code=code).stdout.split() == ["0"]
-    assert arrays(tmp_path / "cold.zarr") == arrays(tmp_path / "warm.zarr") == arrays(tmp_path / "none.zarr")
+    assert arrays(tmp_path / "cold.zarr") == arrays(tmp_path / "warm.zarr")
 
 
 def test_a_run_needs_no_cache_folder(spec, tmp_path):

@@ -38,7 +38,7 @@ class _Case:
         return f"{self.model.name}, {self.what}, {self.dtype}"
 
 
-def bench_models(models: Sequence[str] = (), *, dtypes: Sequence[str] = DTYPES, gradients: bool = True,
+def bench_models(models: Sequence[str | Model] = (), *, dtypes: Sequence[str] = DTYPES, gradients: bool = True,
                  points: int | None = None, all_metrics: bool = False, seconds: float = 120.0,
                  devices: int | None = None, say: Say = lambda text: None) -> Report:
     """Times ``models`` (all built-in ones by default) near their golden points.

@@ -96,5 +96,5 @@ def _estimate(problem: Problem, row: Row) -> list[str]:
     compiling = compilations * row.compile_seconds
     return [f"the specification: {points:,} points, {human_bytes(size)}; about"
             f" {human_seconds(max(computing, writing) + compiling)} ({row.what}, {row.dtype}): computing"
-            f" {human_seconds(computing)}, {compilations} compilations {human_seconds(compiling)}, writing meanwhile"
+            f" {human_seconds(computing)}, {compilations} compilation{'s' * (compilations > 1)} {human_seconds(compiling)}, writing meanwhile"
             f" {human_seconds(writing)} (at {ASSUMED_WRITE / 1e6:.0f} MB/s)"]
