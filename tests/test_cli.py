@@ -201,8 +201,8 @@ def test_a_signal_stops_with_75_and_the_run_resumes(spec, tmp_path, capsys, sign
 
 def test_compiled_kernels_are_kept_for_the_next_run(tmp_path):
     spec = tmp_path / "spec.toml"  # of a model that takes long enough to compile
-    spec.write_text('[sweep]\nmodel = "stalling"\nmetrics = ["mean_number"]\n[axes]\nq = { linspace = [0.1, 0.9, 9] }\n'
-                    "[const]\nr = 2.0\nK = 3\nM = 5\nm = 2\nn = 1\n")
+    spec.write_text('[sweep]\nmodel = "overflow"\nmetrics = ["pi00"]\n[axes]\nmu1 = { linspace = [0.1, 0.9, 9] }\n'
+                    "[const]\nlambda1 = 2.0\nlambda2 = 3.0\nmu2 = 5.0\n")
     cache = tmp_path / "cache"
     environment = {"JAX_ENABLE_COMPILATION_CACHE": "true", "XDG_CACHE_HOME": str(cache)}
     code = ("import sys\nfrom jax import monitoring\nfrom hetjax.cli import main\nseen = []\n"

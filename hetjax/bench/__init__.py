@@ -3,9 +3,9 @@
 >>> import hetjax
 >>> hetjax.enable_x64()
 >>> from hetjax.bench import bench_models
->>> report = bench_models(["overflow"], points=4096, gradients=False, seconds=20.0)
->>> sorted({(row.model, row.dtype, row.what) for row in report.rows})
-[('overflow', 'float32', 'value'), ('overflow', 'float64', 'value')]
+>>> report = bench_models(["overflow"], points=4096, gradients=False, dtypes=["float64"])
+>>> [(row.model, row.what, row.dtype, row.points_per_second > 0) for row in report.rows]
+[('overflow', 'value', 'float64', True)]
 """
 
 from hetjax.bench.models import bench_models

@@ -17,7 +17,7 @@ from hetjax.sweep.kernel import Kernel
 from hetjax.sweep.problem import Problem
 
 CALL_SECONDS = 0.1  # of a timed call: the cost of starting it is nothing beside that
-REPEATS = (2, 7)  # at least, at most, while TIMED_SECONDS last
+REPEATS = (2, 7)  # calls at least, at most, while TIMED_SECONDS last
 TIMED_SECONDS = 0.6
 STREAM_BYTES = 1 << 26
 
@@ -35,25 +35,25 @@ class Measured:
 
 def measure(kernel: Kernel, block: Sequence[int]) -> Measured:
     """Compiles ``kernel`` and times it on ``block``: as many of its batches as take about CALL_SECONDS."""
-    first = _seconds(partial(kernel.dispatch, block, 1))
-    once = _seconds(partial(kernel.dispatch, block, 1))
-    rounds, spent, calls, rate = 1, 0.0, 0, 0.0
+    first, _ = _timed(partial(kernel.dispatch, block, 1))
+    once, results = _timed(partial(kernel.dispatch, block, 1))
+    rounds, spent, calls, rate = 1, once, 1, 1 / once
     while calls < REPEATS[0] or (calls < REPEATS[1] and spent < TIMED_SECONDS):
-        elapsed = _seconds(partial(kernel.dispatch, block, rounds))
+        if CALL_SECONDS * rate > 2 * rounds and rounds < kernel.rounds:  # too short a call to tell
+            rounds, calls = min(kernel.rounds, round(CALL_SECONDS * rate)), 0
+        elapsed, results = _timed(partial(kernel.dispatch, block, rounds))
         rate = max(rate, rounds / elapsed)
         spent, calls = spent + elapsed, calls + 1
-        if elapsed < CALL_SECONDS / 2 and rounds < kernel.rounds:  # too short to tell
-            rounds, calls = min(kernel.rounds, max(2 * rounds, round(CALL_SECONDS * rate))), 0
-    arrays = kernel.fetch(block, kernel.dispatch(block, rounds))
+    arrays = kernel.fetch(block, results)
     status = arrays["status"][arrays["status"] != Status.PENDING]
     return Measured(rate * kernel.inner_batch * len(kernel.devices), max(0.0, first - once),
                     float(np.mean(status == Status.OK)), arrays)
 
 
-def _seconds(call: Callable[[], Any]) -> float:
+def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
     start = time.perf_counter()
-    jax.block_until_ready(call())
-    return time.perf_counter() - start
+    answer = jax.block_until_ready(call())
+    return time.perf_counter() - start, answer
 
 
 def difference(single: Mapping[str, np.ndarray], double: Mapping[str, np.ndarray]) -> float:
@@ -81,7 +81,7 @@ def write_speed(devices: Sequence[jax.Device]) -> float:
     spread = NamedSharding(Mesh(np.array(devices), ("points",)), PartitionSpec("points"))
     count = STREAM_BYTES // 4 * len(devices)
     fill = jax.jit(lambda value: jax.numpy.full(count, value, np.float32), out_shardings=spread)
-    _seconds(lambda: fill(np.float32(0)))
-    return 4 * count / min(_seconds(partial(fill, np.float32(i))) for i in range(1, 6))
+    _timed(lambda: fill(np.float32(0)))
+    return 4 * count / min(_timed(partial(fill, np.float32(i)))[0] for i in range(1, 6))
 
 

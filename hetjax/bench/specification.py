@@ -94,7 +94,8 @@ def _estimate(problem: Problem, row: Row) -> list[str]:
     size = points * bytes_per_point(problem)
     writing = size / ASSUMED_WRITE
     compiling = compilations * row.compile_seconds
+    kernels = f"{compilations} compilation{'s' if compilations > 1 else ''}"
     return [f"the specification: {points:,} points, {human_bytes(size)}; about"
             f" {human_seconds(max(computing, writing) + compiling)} ({row.what}, {row.dtype}): computing"
-            f" {human_seconds(computing)}, {compilations} compilation{'s' * (compilations > 1)} {human_seconds(compiling)}, writing meanwhile"
+            f" {human_seconds(computing)}, {kernels} {human_seconds(compiling)}, writing meanwhile"
             f" {human_seconds(writing)} (at {ASSUMED_WRITE / 1e6:.0f} MB/s)"]

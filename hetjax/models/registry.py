@@ -110,7 +110,8 @@ class Model:
     (or None); it may leave out metrics, or at some points all of them, that it cannot reach. ``golden``: a few points
     with known results, checked on the device before a sweep starts:
     ``({"q": .5, ...}, {"mean_number": ..., ...})`` pairs. ``version`` changes whenever results change. ``inner_batch``:
-    points of a vectorised batch on a CPU, unless a specification says otherwise; 1 where a point is a batch itself.
+    points of a vectorised batch on a CPU, unless a specification says otherwise; 1 where a point is a batch itself, few
+    where a point needs much memory.
     """
 
     name: str
