@@ -1,9 +1,12 @@
 """Precision, devices and the compilation cache. Nothing here runs at import."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import jax
+
+CACHE_BYTES = 512 << 20  # of compiled kernels; one takes about 60 kB
 
 
 def enable_x64(enable: bool = True) -> None:
@@ -21,11 +24,31 @@ def x64_enabled() -> bool:
 
 
 def enable_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
-    """Keeps compiled kernels between processes in ``folder`` (default: the user's cache folder); returns the folder."""
+    """Keeps compiled kernels between processes in ``folder`` (default: the user's cache folder); returns the folder.
+
+    A kernel is found again by its program, the versions of JAX and XLA, their flags and the features of the device, so
+    its results are the same bits. Beyond CACHE_BYTES those that were not used for longest are removed. Call it before
+    anything is compiled. OSError if the folder cannot be made.
+    """
     if folder is None:
-        folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "hetjax" / "xla"
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hetjax" / "xla"
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
+    _forget_oldest(path)
+    jax.config.update("jax_enable_compilation_cache", True)
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
     return path
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Removes kernels that were not read for longest until the others take at most CACHE_BYTES."""
+    found = []
+    for file in folder.glob("*-cache"):
+        with suppress(FileNotFoundError):  # another process does the same
+            found.append((file.stat(), file))
+    room = CACHE_BYTES
+    for stat, file in sorted(found, key=lambda entry: max(entry[0].st_atime, entry[0].st_mtime), reverse=True):
+        room -= stat.st_size
+        if room < 0:
+            file.unlink(missing_ok=True)

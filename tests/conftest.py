@@ -1,5 +1,8 @@
 import json
+import os
 from pathlib import Path
+
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # tests compile what they run and leave the user's cache alone
 
 import jax
 import pytest

@@ -197,3 +197,38 @@ def test_a_signal_stops_with_75_and_the_run_resumes(spec, tmp_path, capsys, sign
     assert 0 < done["blocks_done"] < done["blocks"] == 246 and not done["complete"]
     assert main(["run", str(spec), "--out", str(store), "--resume", "must", "--allow-drift"]) == 0
     assert f"{done['blocks_done']} blocks restored" in capsys.readouterr().err
+
+
+def test_compiled_kernels_are_kept_for_the_next_run(tmp_path):
+    spec = tmp_path / "spec.toml"  # of a model that takes long enough to compile
+    spec.write_text('[sweep]\nmodel = "overflow"\nmetrics = ["pi00"]\n[axes]\nmu1 = { linspace = [0.1, 0.9, 9] }\n'
+                    "[const]\nlambda1 = 2.0\nlambda2 = 3.0\nmu2 = 5.0\n")
+    cache = tmp_path / "cache"
+    environment = {"JAX_ENABLE_COMPILATION_CACHE": "true", "XDG_CACHE_HOME": str(cache)}
+    code = ("import sys\nfrom jax import monitoring\nfrom hetjax.cli import main\nseen = []\n"
+            "monitoring.register_event_listener(lambda event, **_: seen.append(event))\n"
+            "assert main(sys.argv[1:]) == 0\nprint(seen.count('/jax/compilation_cache/cache_hits'))")
+    run = ("run", spec, "--quiet", "--out")
+    assert process(*run, tmp_path / "cold.zarr", code=code, **environment).stdout.split() == ["0"]
+    kept = [file.name for file in (cache / "hetjax" / "xla").iterdir()]  # on a slow machine also small ones
+    assert any("device_part" in name for name in kept)  # what the engine calls its kernels
+    warm = process(*run, tmp_path / "warm.zarr", code=code, **environment)
+    assert int(warm.stdout) >= len(kept)
+    assert arrays(tmp_path / "cold.zarr") == arrays(tmp_path / "warm.zarr")
+
+
+def test_a_run_needs_no_cache_folder(spec, tmp_path):
+    (tmp_path / "file").touch()
+    done = process("run", spec, "--quiet", "--out", tmp_path / "grid.zarr", JAX_ENABLE_COMPILATION_CACHE="true",
+                   XDG_CACHE_HOME=str(tmp_path / "file"))
+    assert done.returncode == 0 and "not kept for the next run" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_cache_forgets_what_was_not_used_for_longest(tmp_path, monkeypatch):
+    monkeypatch.setattr("hetjax.config.CACHE_BYTES", 250)
+    monkeypatch.setattr("jax.config.update", lambda *_: None)
+    for age, name in enumerate(("a-cache", "c-cache", "b-cache", "unrelated")):
+        (tmp_path / name).write_bytes(bytes(100))
+        os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
+    assert hetjax.enable_compilation_cache(tmp_path) == tmp_path
+    assert {file.name for file in tmp_path.iterdir()} == {"a-cache", "c-cache", "unrelated"}

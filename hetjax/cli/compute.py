@@ -118,18 +118,21 @@ def _load(options: argparse.Namespace) -> Any:
     from hetjax.sweep.spec import parse_spec, read_text
 
     text = read_text(options.spec)
-    _start_jax(parse_spec(text, options.spec).dtype, options.devices)
+    start_jax(parse_spec(text, options.spec).dtype, options.devices)
     from hetjax.sweep.api import Sweep
 
     return Sweep.from_text(text, options.spec)
 
 
 def _start_for_store(options: argparse.Namespace) -> None:
-    _start_jax(str(read_attributes(options.store)["spec"].get("dtype")), options.devices)
+    start_jax(str(read_attributes(options.store)["spec"].get("dtype")), options.devices)
 
 
-def _start_jax(dtype: str, devices: int | None) -> None:
-    """64-bit floats and the number of CPU devices must be set before JAX makes its first array."""
+def start_jax(dtype: str, devices: int | None, keep_kernels: bool = True) -> None:
+    """64-bit floats and the number of CPU devices must be set before JAX makes its first array.
+
+    ``keep_kernels``: compiled ones are kept for the next run, unless JAX was told where to keep them, or not to.
+    """
     import jax
 
     if os.getcwd() not in sys.path:
@@ -143,6 +146,11 @@ def _start_jax(dtype: str, devices: int | None) -> None:
             jax.config.update("jax_num_cpu_devices", devices or len(os.sched_getaffinity(0)))
         except RuntimeError:  # a program that calls main() has started JAX; its devices are what there is
             pass
+    if keep_kernels and jax.config.jax_enable_compilation_cache and jax.config.jax_compilation_cache_dir is None:
+        try:
+            hetjax.enable_compilation_cache()
+        except OSError as error:
+            print(f"hetjax: compiled kernels are not kept for the next run: {one_line(error)}", file=sys.stderr)
 
 
 def _check_figures(sweep: Any) -> None:

@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 import hetjax
 from hetjax.cli import compute, look
+from hetjax.cli.bench import bench
 from hetjax.cli.figure import add_figure
 
 EXIT_CODES = """exit codes:
@@ -112,6 +113,21 @@ def make_parser() -> argparse.ArgumentParser:
     explore.add_argument("--limit", type=_positive, default=50, metavar="MB", help="size of the page (default: 50)")
     for sub in (export, diff, plot, explore):
         sub.add_argument("--allow-incomplete", action="store_true", help="also of a store that is not finished")
+    measured = command("bench", bench, "time the models (in about two minutes), or a sweep, on this machine")
+    measured.add_argument("spec", nargs="?", metavar="SPEC", help="the sweep to time (default: the models)")
+    measured.add_argument("--model", action="append", default=[], metavar="NAME",
+                          help="only this model; may be repeated (default: all)")
+    measured.add_argument("--dtype", choices=("float64", "float32"), help="only this type (default: both)")
+    measured.add_argument("--gradients", action=argparse.BooleanOptionalAction, default=True,
+                          help="also values with gradients (default: yes)")
+    measured.add_argument("--all-metrics", action="store_true",
+                          help="all metrics that a sweep computes by default, not the main one alone")
+    measured.add_argument("--points", type=_positive, metavar="N", help="points of a timed call at most")
+    measured.add_argument("--seconds", type=_seconds, metavar="S",
+                          help="start nothing that would end later (default: 120)")
+    measured.add_argument("--json", nargs="?", const="-", metavar="FILE",
+                          help="write the figures as JSON to FILE, which ends in .json, or to standard output")
+    _add_devices(measured)
     models = command("models", look.models, "list the models with their parameters and metrics")
     models.add_argument("name", nargs="?", metavar="MODEL", help="only this model, in full")
     return parser

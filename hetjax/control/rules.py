@@ -176,7 +176,7 @@ def _law_model(arrivals: Arrivals, poisson: Mapping[str, float]) -> Model:
                  f"How much threshold rules lose over a grid of loads and speed ratios: {arrivals.title}", axes,
                  metrics, point,
                  golden=(({"load_low": 0.2, "load_high": 0.9, "ratio_low": 2.0, "ratio_high": 18.0, "side": 3,
-                           "levels": 48, **poisson}, {"fastest_first_max": 1.218750000400843}),))
+                           "levels": 48, **poisson}, {"fastest_first_max": 1.218750000400843}),), inner_batch=1)
 
 
 # the least means by policy iteration of a truncated node in numpy, the law by Poisson arrivals in 40 digits

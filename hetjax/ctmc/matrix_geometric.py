@@ -119,7 +119,7 @@ def matrix_geometric(boundary: jax.Array, boundary_up: jax.Array, boundary_down:
     for name, block, shape in zip(names, blocks, ((b, b), (b, S), (S, b), (S, S), (S, S), (S, S)), strict=True):
         if block.shape != shape:
             raise ValueError(f"{name} has shape {block.shape}; give {shape} for {b} boundary states and {S} phases")
-    boundary, local = _off_diagonal(boundary), _off_diagonal(local)
+    boundary, local = elimination.off_diagonal(boundary), elimination.off_diagonal(local)
     exits = jnp.sum(down, axis=1)
     gap = jnp.max(jnp.abs(jnp.sum(boundary_down, axis=1) - exits)) - 1e3 * jnp.finfo(dtype).eps * jnp.max(exits)
     if not isinstance(gap, jax.core.Tracer) and gap > 0:
@@ -174,10 +174,6 @@ def tail_sums(inflow: jax.Array, first: jax.Array, up: jax.Array, local: jax.Arr
     mass = _along(phases, reference, beta, first @ down - inflow, pull, first @ exits, drift)
     moment = _along(phases, reference, beta, mass @ (down - up) - inflow, pull, mass @ exits, drift)
     return mass, moment, drift, zeros
-
-
-def _off_diagonal(block: jax.Array) -> jax.Array:
-    return jnp.where(jnp.eye(block.shape[0], dtype=bool), jnp.zeros_like(block), block)
 
 
 def _one_class(rates: jax.Array, zeros: jax.Array) -> jax.Array:

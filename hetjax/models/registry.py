@@ -109,7 +109,9 @@ class Model:
     ``second_route(values, metrics) -> results``: the same by an independent method, on the host, for spot checks
     (or None); it may leave out metrics, or at some points all of them, that it cannot reach. ``golden``: a few points
     with known results, checked on the device before a sweep starts:
-    ``({"q": .5, ...}, {"mean_number": ..., ...})`` pairs. ``version`` changes whenever results change.
+    ``({"q": .5, ...}, {"mean_number": ..., ...})`` pairs. ``version`` changes whenever results change. ``inner_batch``:
+    points of a vectorised batch on a CPU, unless a specification says otherwise; 1 where a point is a batch itself, few
+    where a point needs much memory.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Model:
     point: PointFunction
     second_route: Callable[[Mapping[str, float], tuple[str, ...]], dict[str, float]] | None = None
     golden: tuple[tuple[dict[str, float], dict[str, float]], ...] = field(default=(), hash=False)
+    inner_batch: int | None = None
 
     def axis(self, name: str) -> Axis:
         """The axis ``name``; ValueError lists the known ones."""

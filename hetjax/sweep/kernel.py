@@ -31,6 +31,8 @@ _started_in: list[int] = []  # the process in which the devices were first used
 def default_inner_batch(problem: Problem, platform: str) -> int:
     """Points of one vectorised batch: on a CPU its working set stays in the cache; a GPU wants many."""
     if platform == "cpu":
+        if problem.model.inner_batch is not None:
+            return problem.model.inner_batch
         return 128 if problem.gradients else 1024
     return 1 << 14 if problem.gradients else 1 << 17
 
@@ -105,13 +107,17 @@ class Kernel:
         """How many kernels were built."""
         return len(self._compiled)
 
-    def dispatch(self, block: Sequence[int]) -> Results:
-        """Starts the block with the given chunk indices; returns arrays (flat, padded) that may not be ready yet."""
+    def dispatch(self, block: Sequence[int], rounds: int | None = None) -> Results:
+        """Starts the block with the given chunk indices; returns arrays (flat, padded) that may not be ready yet.
+
+        ``rounds``: so many of its batches on each device, at most all; other points stay pending.
+        """
         corner = tuple(i * b for i, b in zip(block, self.block_shape, strict=True))
         signature = self.problem.signature(corner)
         if signature not in self._compiled:
             self._compiled[signature] = self._build(signature)
-        return self._compiled[signature](np.asarray(corner, np.int32), np.int32(self.rounds), self._axes, self._shapes)
+        rounds = self.rounds if rounds is None else min(rounds, self.rounds)
+        return self._compiled[signature](np.asarray(corner, np.int32), np.int32(rounds), self._axes, self._shapes)
 
     def fetch(self, block: Sequence[int], results: Results) -> dict[str, np.ndarray]:
         """The finished arrays of a block in its box shape (edge blocks are cut to the grid)."""

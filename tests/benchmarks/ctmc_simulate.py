@@ -19,7 +19,7 @@ import random
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import save, take_turns
+from timing import over, save, take_turns
 
 from hetjax.ctmc.simulate import simulate, transition_chain
 
@@ -115,8 +115,8 @@ def main():
     for name, seconds in best.items():
         print(f"{name:32s} {1e-6 / seconds:9.2f} million events/s   {best['loop'] / seconds:8.1f} x loop"
               f"   {best['numpy'] / seconds:6.1f} x numpy   mean {value[name]:.4f}")
-    save({name: {"events_per_second": 1 / seconds, "mean": value[name]} for name, seconds in best.items()},
-         options.json)
+    figures = {name: {"events_per_second": 1 / seconds, "mean": value[name]} for name, seconds in best.items()}
+    save(__doc__, over(best, "simulate, mean times, float64"), figures, options.json)
 
 
 if __name__ == "__main__":

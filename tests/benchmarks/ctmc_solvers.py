@@ -32,7 +32,7 @@ import numpy as np
 import scipy.sparse
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from timing import save, take_turns
+from timing import over, save, take_turns
 
 from hetjax import ctmc
 from hetjax.sweep.kernel import vector_width
@@ -249,7 +249,11 @@ def main():
         report["gradients"].append(row)
         print(f"gradients of 4 parameters, S=3: elimination {row['elimination_over_value']:.1f}, adjoint"
               f" {row['adjoint_over_value']:.1f} values", flush=True)
-    save(report, options.json)
+    ratios = {f"levels S={row['S']}": over(row["us"], "mean") | {"spsolve over devices": row["spsolve_over"]["devices"]}
+              for row in report["levels"]}
+    ratios |= {f"dense n={row['n']}": over(row["us"], "gth") for row in report["dense"]}
+    ratios |= {f"gradients S={row['S']}": over(row["us"], "value") for row in report["gradients"]}
+    save(__doc__, ratios, report, options.json)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import coo_matrix
 from threshold_queue import random_maps
-from timing import save, take_turns
+from timing import over, save, take_turns
 
 from hetjax import control
 
@@ -132,7 +132,7 @@ def main():
         print(f"{name}: {ms[name]:.2f} ms a point, {ms[name] / ms['discounted']:,.0f} times ours")
     steps = np.mean([r.num_iter for r in found["quantecon"].answer])
     print(f"largest difference {report['largest_difference']:.1e}, QuantEcon's iterations {steps:.1f}")
-    save(report, options.json)
+    save(__doc__, over(ms, "discounted"), report, options.json)
 
 
 if __name__ == "__main__":

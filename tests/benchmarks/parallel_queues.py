@@ -20,7 +20,7 @@ import argparse
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import save, take_turns
+from timing import over, save, take_turns
 
 from hetjax import parallel_queues as pq
 from hetjax import threshold_queue
@@ -82,7 +82,9 @@ def main():
         print(f"{name}: {1e3 * value['wall']:.3f} ms a point, {1e3 * value['cpu']:.3f} ms of CPU")
     print(f"descent over full search, largest excess of the mean number: {excess:.1e}")
     print(f"round the word and by levels, largest difference: {two:.1e}")
-    save({"seconds_per_point": seconds, "descent_excess": excess, "difference": two}, options.json)
+    wall = {name: value["wall"] for name, value in seconds.items()}
+    save(__doc__, over(wall, "descent") | {"levels over word": wall[f"levels {letters}"] / wall[f"word {letters}"]},
+         {"seconds_per_point": seconds, "descent_excess": excess, "difference": two}, options.json)
 
 
 if __name__ == "__main__":

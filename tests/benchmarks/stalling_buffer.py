@@ -26,7 +26,7 @@ from typing import Any
 import jax
 import numpy as np
 from stalling_mean_number import random_points, value
-from timing import save, take_turns
+from timing import over, save, take_turns
 
 from hetjax.models.stalling import Params
 from hetjax.models.stalling.buffer import Certificate, optimal_buffer
@@ -93,7 +93,8 @@ def main() -> None:
             print(f"    {name:12s} {each:10.1f} ns, {found['over_mean_number_wall'][name]:8.1f} x the mean number's"
                   f" time ({found['over_mean_number_cpu'][name]:.1f} x CPU)")
     print("load average", *os.getloadavg())
-    save(report, options.json)
+    save(__doc__, {f"m={row['m']} n={row['n']}": over(row["nanoseconds"], "mean_number") for row in report["sizes"]},
+         report, options.json)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ only adds). Ratios are those of one process. ``--json FILE`` writes the numbers.
 """
 
 import argparse
-import json
 import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from timing import over, save
 
 from hetjax.models.stalling.closed_form import point_mean_number
 from hetjax.models.stalling.response_law import make_law, tail_and_density
@@ -73,9 +73,7 @@ def main():
     for name, row in report.items():
         print(f"{name:26s} {row['us_per_point']:8.2f} us/point {row['over_mean_number']:8.1f} x mean_number"
               f"   compile {row['compile_s']:.1f} s")
-    if chosen.json:
-        with open(chosen.json, "w") as file:
-            json.dump(report, file, indent=1)
+    save(__doc__, over(best, "mean_number"), report, chosen.json)
 
 
 if __name__ == "__main__":

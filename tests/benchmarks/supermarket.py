@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq, root
-from timing import save, take_turns
+from timing import over, save, take_turns
 
 from hetjax.models.supermarket import Params, fixed_point, level_count
 from hetjax.models.supermarket.metrics import point_metrics
@@ -140,7 +140,8 @@ def main():
             print(f"    {contender:10s} {1e6 * seconds:10.2f} us a point   {best['brentq'] / seconds:8.1f} x brentq")
         print(f"    value and gradient over value: {best['gradient'] / best['levels']:.2f}")
         results[name] = {"seconds_per_point": best, "largest_difference": float(error)}
-    save(results, options.json)
+    save(__doc__, {name: over(found["seconds_per_point"], "point") for name, found in results.items()}, results,
+         options.json)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import random
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import save, take_turns
+from timing import over, save, take_turns
 
 from hetjax.models.supermarket import Params, fixed_point, refined, simulate
 from hetjax.models.supermarket.simulate import _levels
@@ -161,7 +161,8 @@ def main():
                       for wide, control in ((False, False), (True, False), (True, True))}
         contenders["loop"] = loop_contender(law, options.loop)
         results[name] = compare(contenders, options.repeats, "event")
-    save(results, options.json)
+    ratios = {name: over(found["seconds"], next(iter(found["seconds"]))) for name, found in results.items()}
+    save(__doc__, ratios, results, options.json)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ two cores, with nothing else running.
 """
 
 import argparse
-import json
 import os
 import shutil
 import tempfile
@@ -35,6 +34,8 @@ import jax
 jax.config.update("jax_enable_x64", True)
 if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+
+from timing import save  # noqa: E402
 
 import hetjax  # noqa: E402
 from hetjax import Axis, Metric, Model, Status, Sweep  # noqa: E402
@@ -126,9 +127,7 @@ def main() -> None:
               f" ({best['kernel'] / len(blocks):.2f} s of computing a block)")
     print(f"points {points:,} in {len(blocks)} blocks on {len(devices)} devices; slower half / sweep"
           f" {ratios['sweep']:.2f}, steady {ratios['steady']:.2f}; both halves / steady {ratios['sum_of_halves']:.2f}")
-    if options.json:
-        Path(options.json).write_text(json.dumps({"points": points, "blocks": len(blocks), "block_shape": shape,
-                                                  "devices": len(devices), "times": times, "ratios": ratios}))
+    save(__doc__, ratios, {"points": points, "blocks": len(blocks), "block_shape": shape, "times": times}, options.json)
 
 
 if __name__ == "__main__":

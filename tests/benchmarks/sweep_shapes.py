@@ -23,7 +23,7 @@ jax.config.update("jax_enable_x64", True)
 if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
-from timing import save  # noqa: E402
+from timing import over, save  # noqa: E402
 
 from hetjax import Sweep  # noqa: E402
 from hetjax.sweep.kernel import Kernel, choose_devices, default_inner_batch  # noqa: E402
@@ -68,8 +68,8 @@ def main() -> None:
     crossover = (compile_seconds["static"] - compile_seconds["masked"] / len(SHAPES)) / gain if gain > 0 else math.inf
     print(f"compiling each shape pays from {crossover:,.0f} points a shape; a masked point takes"
           f" {point['masked'] / point['static']:.2f} times as long")
-    save({"compile": compile_seconds, "point": point, "times": times, "crossover": crossover, "devices": len(devices)},
-         options.json)
+    save(__doc__, {"point": over(point, "static"), "compilation": over(compile_seconds, "static")},
+         {"compile": compile_seconds, "point": point, "times": times, "crossover": crossover}, options.json)
 
 
 if __name__ == "__main__":

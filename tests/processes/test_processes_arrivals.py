@@ -85,6 +85,13 @@ def test_against_rationals(blocks):
     assert abs(float(exact.correlation(20))) < 1e-4  # the case is one where centring matters
 
 
+def test_a_process_made_in_a_compiled_function_is_valid():
+    def valid(rate):
+        return renewal(hyperexponential_balanced(1 / rate, 2.0)).is_valid()
+
+    assert jnp.all(jax.jit(jax.vmap(valid))(jnp.linspace(0.45, 0.5, 64)))  # products fused into sums round once less
+
+
 def test_renewal_processes_have_no_correlation():
     law = hyperexponential_balanced(0.5, 9.0)
     arrivals = renewal(law)

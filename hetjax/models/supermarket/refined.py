@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from hetjax.ctmc.elimination import off_diagonal
 from hetjax.ctmc.stationary import stationary
 from hetjax.models.supermarket.fixed_point import fixed_point
 from hetjax.models.supermarket.mean_field import Join, drift, shortest_of_d, tails_of
@@ -197,7 +198,7 @@ def _cumulated(W: Array, levels: int, p: int) -> Array:
 def _flows(params: Params, x: Array, r: Array) -> tuple[Array, Array, Array]:
     """Rates between the states (k, i), k >= 1, from outside (idle queues) and to it; a state to itself: none."""
     levels, p = x.shape
-    off = params.T - jnp.diag(jnp.diag(params.T))
+    off = off_diagonal(params.T)
     k = jnp.arange(levels)
     flow = jnp.zeros((levels, p, levels, p), x.dtype)
     flow = flow.at[k, :, k, :].add(x[:, :, None] * off[None])
