@@ -168,8 +168,8 @@ show(figure, "03_terms")
 #
 # The condition number of a sum, $\sum|t_s|\,/\,|\sum t_s|$, times the unit roundoff $2^{-53}$ is the error to be
 # expected. It grows exponentially in $n$, the faster the larger $r$ is: slow servers that are hardly ever idle. Lines:
-# relative error of the paper's $P_{0,0,0}$ in float64; thin dots: that prediction; at the bottom, hetjax. At an error of
-# 1 no digit is left.
+# relative error of the paper's $P_{0,0,0}$ in float64; thin dots: that prediction; at the bottom, hetjax. At an error
+# of 1 no digit is left.
 
 # %%
 figure, axes = plt.subplots(figsize=(6.8, 3.8))
@@ -203,8 +203,8 @@ show(figure, "03_error_over_n")
 #
 # *A recursion that subtracts.* For $j = 0$ the solution of Lemma A1 is $A_{i,0} = b^i/i!$ up to level $m$ and falls by
 # the factor $q$ a level above it. The recursion has another solution, above level $m$ a constant, and every rounding
-# starts it: at low load it takes over, and with it goes whatever is computed from $A_{L,0}$. Most of the error of $P_{slow}$ below is of this
-# kind.
+# starts it: at low load it takes over, and with it goes whatever is computed from $A_{L,0}$. Most of the error of
+# $P_{slow}$ below is of this kind.
 #
 # *Poles that cancel.* $\overline N$ contains terms with $1/(1-q)^2$ whose sum is finite; close to $q = 1$ they cancel
 # and the error grows up to about $2^{-53}/(1-q)^2$.
