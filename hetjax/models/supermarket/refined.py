@@ -30,7 +30,7 @@ from hetjax.models.supermarket.newton import newton_fixed_point
 from hetjax.models.supermarket.params import Params
 from hetjax.models.supermarket.second_order import DOUBLINGS, second_order_shift, third_jump_moments
 from hetjax.processes import MAP
-from hetjax.processes.checks import concrete, require
+from hetjax.processes.checks import concrete, off_diagonal, require
 from hetjax.result import Solution, Status
 
 Array = jax.Array
@@ -197,7 +197,7 @@ def _cumulated(W: Array, levels: int, p: int) -> Array:
 def _flows(params: Params, x: Array, r: Array) -> tuple[Array, Array, Array]:
     """Rates between the states (k, i), k >= 1, from outside (idle queues) and to it; a state to itself: none."""
     levels, p = x.shape
-    off = params.T - jnp.diag(jnp.diag(params.T))
+    off = off_diagonal(params.T)
     k = jnp.arange(levels)
     flow = jnp.zeros((levels, p, levels, p), x.dtype)
     flow = flow.at[k, :, k, :].add(x[:, :, None] * off[None])

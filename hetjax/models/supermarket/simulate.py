@@ -23,7 +23,7 @@ from hetjax.models.supermarket.mean_field import drift
 from hetjax.models.supermarket.params import Params
 from hetjax.models.supermarket.policies import SHORTEST_OF_D, Policy
 from hetjax.processes import MAP, poisson
-from hetjax.processes.checks import require
+from hetjax.processes.checks import off_diagonal, require
 from hetjax.result import Status
 
 Array = jax.Array
@@ -86,7 +86,7 @@ def simulate(params: Params, N: int, key: Array, *, events: int = 200_000, warmu
     if levels is None:
         levels = _levels(params, N)
     many = jnp.asarray(N, arrivals.D0.dtype)
-    off = arrivals.D0 - jnp.diag(jnp.diag(arrivals.D0))
+    off = off_diagonal(arrivals.D0)
     moves = jnp.concatenate([many * arrivals.D1, (many if environment == "fast" else 1) * off], axis=1)
     return run(params, moves, many, key, (events, warmup, lanes, batches, levels, confidence), policy, control)
 
@@ -111,7 +111,7 @@ class _Rates(NamedTuple):
 
 def _rates(params: Params, moves: Array) -> _Rates:
     speeds = -jnp.diag(params.T)
-    onward = (params.T - jnp.diag(jnp.diag(params.T))) / speeds[:, None]
+    onward = off_diagonal(params.T) / speeds[:, None]
     return _Rates(moves, jnp.cumsum(moves, axis=1), speeds, jnp.cumsum(params.alpha), jnp.cumsum(onward, axis=1))
 
 
