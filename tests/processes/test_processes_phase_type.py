@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hetjax.processes import (
+    MAP,
     PH,
     coxian,
     coxian_two_moments,
@@ -160,6 +161,21 @@ def test_pytrees_and_transformations():
     assert not bool(jax.jit(lambda a: PH(a, jnp.array([[-1.0, 0.0], [0.0, -1.0]])).is_valid())(jnp.array([0.5, 0.6])))
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(exponential(1.0))]
     assert paths == [".alpha", ".T"]
+
+
+def test_rates_computed_inside_jit_are_valid():
+    """A fused x - diag(x) once left the rounding of a diagonal entry as a negative rate off the diagonal."""
+    def valid(exponents):
+        def one(a):
+            p = jnp.array([0.9, 0.1])
+            rates = p**a
+            rates = rates * jnp.sum(p / rates)
+            both = -jnp.diag(rates)
+            return PH(p, both).is_valid() & MAP(both, -both * p[:, None] / p[:, None]).is_valid()
+
+        return jax.vmap(one)(exponents)
+
+    assert bool(jnp.all(jax.jit(valid)(jnp.linspace(0, 1, 201))))
 
 
 def test_float32():
