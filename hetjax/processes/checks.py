@@ -33,11 +33,6 @@ def concrete(*values: Any) -> bool:
     return not any(isinstance(value, jax.core.Tracer) for value in values)
 
 
-def off_diagonal(matrix: jax.Array) -> jax.Array:
-    """A square matrix with zeros on its diagonal; ``x - diag(x)`` leaves roundings there where a compiler fuses it."""
-    return jnp.where(jnp.eye(matrix.shape[-1], dtype=bool), 0, matrix)
-
-
 def require(holds: bool, name: str, value: Any, domain: str) -> None:
     """ValueError ``name = value: must be domain`` unless ``holds``."""
     if not holds:

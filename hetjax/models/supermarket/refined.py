@@ -31,7 +31,7 @@ from hetjax.models.supermarket.newton import newton_fixed_point
 from hetjax.models.supermarket.params import Params
 from hetjax.models.supermarket.second_order import DOUBLINGS, second_order_shift, third_jump_moments
 from hetjax.processes import MAP
-from hetjax.processes.checks import concrete, off_diagonal, require
+from hetjax.processes.checks import concrete, require
 from hetjax.result import Solution, Status
 
 Array = jax.Array

@@ -24,7 +24,7 @@ from hetjax.models.supermarket.mean_field import drift
 from hetjax.models.supermarket.params import Params
 from hetjax.models.supermarket.policies import SHORTEST_OF_D, Policy
 from hetjax.processes import MAP, poisson
-from hetjax.processes.checks import off_diagonal, require
+from hetjax.processes.checks import require
 from hetjax.result import Status
 
 Array = jax.Array
