@@ -129,7 +129,7 @@ def _gap_model(arrivals: Arrivals, shape: Mapping[str, float], least: float) -> 
         code = jnp.where(inside(axes, values), code, jnp.uint8(Status.OUT_OF_DOMAIN))
         return {name: jnp.where(has_value(code), found[name], jnp.nan) for name in metrics}, code
 
-    return Model(f"allocation_gap{arrivals.suffix}", 1, f"What threshold rules lose: {arrivals.title}", axes,
+    return Model(f"allocation_gap{arrivals.suffix}", 2, f"What threshold rules lose: {arrivals.title}", axes,
                  tuple(metrics), point,
                  golden=(({"arrival_rate": 0.5, "mu1": 1.0, "mu2": 0.25, "levels": 32, **shape},
                           {"optimal_mean_number": least}),))
@@ -172,7 +172,7 @@ def _law_model(arrivals: Arrivals, poisson: Mapping[str, float]) -> Model:
                  for rule in chosen for label, q in _QUANTILES.items()}
         return {name: jnp.where(has_value(code), found[name], jnp.nan) for name in metrics}, code
 
-    return Model(f"allocation_gap_law{arrivals.suffix}", 1,
+    return Model(f"allocation_gap_law{arrivals.suffix}", 2,
                  f"How much threshold rules lose over a grid of loads and speed ratios: {arrivals.title}", axes,
                  metrics, point,
                  golden=(({"load_low": 0.2, "load_high": 0.9, "ratio_low": 2.0, "ratio_high": 18.0, "side": 3,
