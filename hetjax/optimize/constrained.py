@@ -15,13 +15,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from hetjax.optimize.loops import Method, descend
-from hetjax.optimize.newton import Point, newton
+from hetjax.optimize.newton import FORWARD_UP_TO, Point, newton
 from hetjax.optimize.space import Space
 
 Array = jax.Array
 Function = Callable[[Array], tuple[Array, Array]]  # x -> value, constraints (C,)
 ROUNDS = 30  # of multipliers
-GROWTH = 10.0
+GROWTH, LARGEST = 10.0, 1e8  # of rho, in a round and altogether
 POLISHED_UP_TO = 64  # variables: a Hessian is formed
 
 
@@ -62,9 +62,14 @@ def lagrangian(function: Function, x: Array, multipliers: Array, rho: Array) -> 
 
 
 def local_minimum(function: Function, x: Array, space: Space, method: Method, steps: int, scale: Scale) -> Local:
-    """Down from ``x`` (n,), n >= 1: the loop of ``method``, then Newton steps with ``steps`` evaluations at most."""
+    """Down from ``x`` (n,), n >= 1: the loop of ``method``, then Newton steps with ``steps`` evaluations at most.
+
+    "auto": Newton steps alone for a few variables, whose derivatives are taken forwards; L-BFGS first for more.
+    """
+    if method == "auto":
+        method = "newton" if x.shape[0] <= FORWARD_UP_TO else "lbfgs"
     tolerance = tolerance_of(x.dtype)
-    allowed = tolerance / 8  # of a constraint, over its scale: far enough below what counts as violated
+    allowed = float(jnp.finfo(x.dtype).eps) ** 0.7  # of a constraint, over its scale; far below what counts as violated
     count = scale.constraints.shape[0]
     rho = GROWTH * scale.value / (scale.constraints * scale.constraints)
     used = jnp.zeros((), jnp.int32)
@@ -73,7 +78,7 @@ def local_minimum(function: Function, x: Array, space: Space, method: Method, st
         def smooth(x: Array) -> Array:
             return lagrangian(function, x, jnp.zeros_like(multipliers), rho)[0]
 
-        x, used = descend(smooth, x, space, method, steps, tolerance)
+        x, used = descend(smooth, x, space, method, steps, tolerance * scale.value)
     polish = x.shape[0] <= POLISHED_UP_TO
 
     def minimise(x: Array, multipliers: Array, rho: Array) -> tuple[Point, Array]:
@@ -102,7 +107,7 @@ def local_minimum(function: Function, x: Array, space: Space, method: Method, st
             updated = jnp.maximum(state.multipliers + state.rho * c, 0)
             slow = missed > state.missed / 4
             return State(at, jnp.where(jnp.isfinite(updated), updated, state.multipliers),
-                         jnp.where(slow, GROWTH * state.rho, state.rho), missed, state.used + more, state.rounds + 1)
+                         jnp.where(slow, jnp.minimum(GROWTH * state.rho, LARGEST * rho), state.rho), missed, state.used + more, state.rounds + 1)
 
         start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                              jax.eval_shape(lambda: minimise(x, multipliers, rho)[0]))._replace(x=x)

@@ -149,7 +149,8 @@ def best_of(found: Whole, space: Space) -> Whole:
 def steps_by_derivative(relaxed: Callable[[Array], Array], k: Array, dtype: Any) -> tuple[Array, Array]:
     """f(k - e_j) - f(k) and f(k + e_j) - f(k), (d,) each, as integrals of the derivative between the whole points.
 
-    Where f is smooth there this is exact to the rounding of the derivative, however small the step is beside f.
+    Where f is smooth there this is exact to the rounding of the derivative, however small the step is beside f. A step
+    below the rounding of its own integral is 0.
     """
     d = k.shape[0]
     nodes = jnp.asarray(NODES / 2, dtype)
@@ -163,7 +164,13 @@ def steps_by_derivative(relaxed: Callable[[Array], Array], k: Array, dtype: Any)
     places = jnp.concatenate([nodes - 0.5, nodes + 0.5])
     slopes = jax.vmap(lambda j: jax.vmap(functools.partial(slope, j))(places))(jnp.arange(d))
     count = len(NODES)
-    return -jnp.sum(slopes[:, :count] * weights[None], axis=1), jnp.sum(slopes[:, count:] * weights[None], axis=1)
+
+    def integral(rows: Array) -> Array:
+        parts = rows * weights[None]
+        total, size = jnp.sum(parts, axis=1), jnp.sum(jnp.abs(parts), axis=1)
+        return jnp.where(jnp.abs(total) > ROUNDING * jnp.finfo(total.dtype).eps * size, total, 0)
+
+    return -integral(slopes[:, :count]), integral(slopes[:, count:])
 
 
 def walk(relaxed: Callable[[Array], Array], value: Value, found: Whole, space: Space) -> Whole:

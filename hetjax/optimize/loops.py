@@ -11,15 +11,15 @@ from hetjax.optimize.space import Space
 from hetjax.optimize.transforms import constrained, unconstrained
 
 Array = jax.Array
-Method = Literal["newton", "lbfgs", "adam"]
-METHODS: tuple[str, ...] = ("newton", "lbfgs", "adam")
+Method = Literal["auto", "newton", "lbfgs", "adam"]
+METHODS: tuple[str, ...] = ("auto", "newton", "lbfgs", "adam")
 LEARNING_RATE = 0.05  # of Adam, in the unbounded variables
 
 
 def descend(objective: Callable[[Array], Array], x: Array, space: Space, method: Method, steps: int,
-            tolerance: float) -> tuple[Array, Array]:
-    """From ``x`` (n,) down to where the gradient in the unbounded variables is below ``tolerance`` times the value,
-    or for ``steps``; the best point seen, and the number of steps. Reverse mode: one gradient a step, whatever n.
+            tolerance: Array) -> tuple[Array, Array]:
+    """From ``x`` (n,) down to where the gradient in the unbounded variables is below ``tolerance``, or for
+    ``steps``; the best point seen, and the number of steps. Reverse mode: one gradient a step, whatever n.
     """
     import optax
 
@@ -31,8 +31,8 @@ def descend(objective: Callable[[Array], Array], x: Array, space: Space, method:
     slope = optax.value_and_grad_from_state(cost) if method == "lbfgs" else None
 
     def going(state: Any) -> Array:
-        _, _, _, best, size, count = state
-        return (count < steps) & ~((size <= tolerance * jnp.abs(best)) | jnp.isnan(size))
+        *_, size, count = state
+        return (count < steps) & ~((size <= tolerance) | jnp.isnan(size))
 
     def step(state: Any) -> Any:
         u, memory, best_u, best, _, count = state

@@ -60,40 +60,39 @@ def with_derivatives(merit: Merit, x: Array, space: Space) -> Point:
             return slope, (slope, value, aux)
 
     hessian, (gradient, value, aux) = jax.jacfwd(first, has_aux=True)(x)
-    projector = projection(x, gradient, space)
-    residual = jnp.max(jnp.abs(projector @ gradient) * space.widths(x))
+    free = projection(held(x, gradient, space), space, x.dtype) @ gradient
+    residual = jnp.max(jnp.abs(free) * space.widths(x))
     return Point(x, value, aux, gradient, hessian, residual)
 
 
-def reduced_gradient(x: Array, gradient: Array, space: Space) -> Array:
-    """(n,) the gradient less, on each simplex, its mean over the positive shares."""
-    groups = jnp.asarray(space.groups, x.dtype)
-    inside = groups * (x > 0).astype(x.dtype)[None]
-    level = (inside @ gradient) / jnp.maximum(jnp.sum(inside, axis=1), 1)
-    return gradient - groups.T @ level
-
-
 def held(x: Array, gradient: Array, space: Space) -> Array:
-    """(n,) which entries are on a bound that they would leave the domain through."""
-    reduced = reduced_gradient(x, gradient, space)
+    """(n,) which entries are on a bound that they would leave the domain through.
+
+    On a simplex the gradient counts less its mean over the positive shares.
+    """
     low, high = jnp.asarray(space.low, x.dtype), jnp.asarray(space.high, x.dtype)
-    return (x <= low) & ((reduced >= 0) | (low >= high)) | (x >= high) & (reduced <= 0)
+    if len(space.groups):
+        groups = jnp.asarray(space.groups, x.dtype)
+        inside = groups * (x > 0).astype(x.dtype)[None]
+        gradient = gradient - groups.T @ ((inside @ gradient) / jnp.maximum(jnp.sum(inside, axis=1), 1))
+    return (x <= low) & ((gradient >= 0) | (low >= high)) | (x >= high) & (gradient <= 0)
 
 
-def projection(x: Array, gradient: Array, space: Space, more: Array | None = None) -> Array:
-    """(n, n) the projector P onto the directions that are free; ``more`` entries are held too."""
-    stuck = held(x, gradient, space)
-    free = (~(stuck if more is None else stuck | more)).astype(x.dtype)
-    groups = jnp.asarray(space.groups, x.dtype) * free[None]
-    count = jnp.maximum(jnp.sum(groups, axis=1, keepdims=True), 1)
-    return jnp.diag(free) - groups.T @ (groups / count)
+def projection(stuck: Array, space: Space, dtype: Any) -> Array:
+    """(n, n) the projector P onto the directions that are free if the entries ``stuck`` (n,) are held."""
+    free = (~stuck).astype(dtype)
+    if not len(space.groups):
+        return jnp.diag(free)
+    groups = jnp.asarray(space.groups, dtype) * free[None]
+    return jnp.diag(free) - groups.T @ (groups / jnp.maximum(jnp.sum(groups, axis=1, keepdims=True), 1))
 
 
 def spectrum(at: Point, projector: Array, space: Space) -> tuple[Array, Array]:
     """Eigenvalues and eigenvectors of P H P, with every variable in units of its width."""
     widths = space.widths(at.x)
     finite = jnp.where(jnp.isfinite(at.hessian), at.hessian, 0)  # a point without derivatives goes nowhere
-    return jnp.linalg.eigh(projector @ (finite * widths[:, None] * widths[None]) @ projector)
+    scaled = projector @ (finite * widths[:, None] * widths[None]) @ projector
+    return (scaled[0], jnp.ones_like(scaled)) if len(scaled) == 1 else jnp.linalg.eigh(scaled)
 
 
 def direction(at: Point, space: Space) -> Array:
@@ -101,8 +100,10 @@ def direction(at: Point, space: Space) -> Array:
     widths = space.widths(at.x)
     gradient = jnp.where(jnp.isfinite(at.gradient), at.gradient, 0) * widths
     low, high = jnp.asarray(space.low, at.x.dtype), jnp.asarray(space.high, at.x.dtype)
+    stuck = held(at.x, at.gradient, space)
 
-    def along(projector: Array) -> tuple[Array, Array]:
+    def along(out: Array) -> tuple[Array, Array]:
+        projector = projection(stuck | out, space, at.x.dtype)
         w, V = spectrum(at, projector, space)
         size = jnp.abs(w)
         floor = jnp.finfo(w.dtype).eps * jnp.max(size) + jnp.finfo(w.dtype).tiny
@@ -113,13 +114,17 @@ def direction(at: Point, space: Space) -> Array:
     def leaves(step: Array) -> Array:
         return (at.x <= low) & (step < 0) | (at.x >= high) & (step > 0)
 
-    step, slope = along(projection(at.x, at.gradient, space))
-    out = leaves(step)
-    again, rest = along(projection(at.x, at.gradient, space, out))
-    # what the second set leaves over may be nothing: then downhill, which leads inside
+    nothing = jnp.zeros_like(stuck)
+    if at.x.shape[0] == 1:
+        return along(nothing)[0] * widths
+    slope = projection(stuck, space, at.x.dtype) @ gradient
+    # what Newton's step would push out of the domain is held as well, and the step taken again
+    step, rest, _ = lax.fori_loop(0, 2, lambda _, state: (lambda new: (*new, leaves(new[0]) | state[2]))(along(state[2])),
+                                  (slope, slope, nothing))
+    # nothing may be left over then: downhill, which leads inside
     steepest = -slope / jnp.maximum(jnp.max(jnp.abs(slope)), jnp.finfo(slope.dtype).tiny)
-    little = leaves(again).any() | (jnp.max(jnp.abs(rest)) < jnp.max(jnp.abs(slope)) / 2)
-    return jnp.where(out.any(), jnp.where(little, steepest, again), step) * widths
+    little = leaves(step).any() | (jnp.max(jnp.abs(rest)) < jnp.max(jnp.abs(slope)) / 2)
+    return jnp.where(little, steepest, step) * widths
 
 
 def move(x: Array, step: Array, space: Space) -> Array:

@@ -46,11 +46,11 @@ class Certificate(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """How to search. ``starts``: of the real variables, and of a search among whole points. ``steps``: at most, of each
+    """How to search. ``method``: see :func:`hetjax.optimize.constrained.local_minimum`. ``starts``: of the real variables, and of a search among whole points. ``steps``: at most, of each
     loop. ``enumerate_up_to``: whole points that are all compared. ``batch``: how many of them at a time.
     """
 
-    method: Method = "newton"
+    method: Method = "auto"
     starts: int = 8
     steps: int = 200
     enumerate_up_to: int = 4096
@@ -124,8 +124,8 @@ def solve(function: Function, space: Space, options: Options, x: Array, k: Array
 
     if not k.shape[0]:
         found = minima_at(k)
-        judged = _judge(lambda x: at(x, k), found, space)
-        return _reported(judged, k, None, jnp.sum(found.steps), _local(judged, space), space)
+        judged = _judge(lambda x: at(x, k), found, space, scale)
+        return _reported(judged, k, None, jnp.sum(found.steps), Certificate.LOCAL)
     whole, certificate = _whole_optimum(at, worth, space, options, x, k)
     derivative = not x.shape[0] and space.relaxable
 
@@ -150,11 +150,11 @@ def solve(function: Function, space: Space, options: Options, x: Array, k: Array
         gaps = jnp.where(agrees, exact, gaps)
     outside = jnp.concatenate([whole.k <= first, whole.k >= last])
     gaps = jnp.where(outside, jnp.inf, gaps)
-    judged = _judge(lambda x: at(x, whole.k), jax.tree.map(lambda leaf: leaf[0], here), space)
+    judged = _judge(lambda x: at(x, whole.k), jax.tree.map(lambda leaf: leaf[0], here), space, scale)
     close = jnp.any(~outside & (jnp.abs(values[1:] - values[0]) <= noise(values[0])) & (violations[1:] <= violations[0]))
     judged = judged._replace(minima=jnp.maximum(judged.minima, whole.minima), tied=judged.tied | whole.tied,
                              flat=judged.flat | close | whole.tied, edge=judged.edge | jnp.any(outside))
-    return _reported(judged, whole.k, (gaps[:d], gaps[d:]), whole.evaluations, certificate, space)
+    return _reported(judged, whole.k, (gaps[:d], gaps[d:]), whole.evaluations, certificate)
 
 
 def _whole_optimum(at: Callable[[Array, Array], tuple[Array, Array]], worth: Callable[[Array], tuple[Array, Array]],
@@ -202,7 +202,7 @@ def _best(found: Local) -> Array:
     return jnp.where(jnp.any(tie & found.converged), jnp.argmax(tie & found.converged), jnp.argmin(value))
 
 
-def _judge(function: Callable[[Array], tuple[Array, Array]], found: Local, space: Space) -> Judged:
+def _judge(function: Callable[[Array], tuple[Array, Array]], found: Local, space: Space, scale: Scale) -> Judged:
     """Chooses among (S,) local minima, counts the others and looks around the best one."""
     index = _best(found)
     best: Local = jax.tree.map(lambda leaf: leaf[index], found)
@@ -210,7 +210,7 @@ def _judge(function: Callable[[Array], tuple[Array, Array]], found: Local, space
     if not found.x.shape[1]:
         return Judged(best, jnp.ones((), jnp.int32), none, none, none)
     widths = space.widths(best.x)
-    projector = projection(best.x, best.gradient, space)
+    projector = projection(held(best.x, best.gradient, space), space, best.x.dtype)
     point = Point(best.x, best.value, None, best.gradient, best.hessian, best.residual)
     w, V = spectrum(point, projector, space)
     free = jnp.sum((projector @ V) ** 2, axis=0) > 0.5
@@ -219,7 +219,7 @@ def _judge(function: Callable[[Array], tuple[Array, Array]], found: Local, space
     shares = jnp.arange(1, BETWEEN + 1, dtype=w.dtype) / (BETWEEN + 1)
     between = best.x[None, None] + shares[None, :, None] * (found.x - best.x[None])[:, None]
     values, constraints = jax.vmap(function)(jnp.concatenate([nearby, between.reshape(-1, best.x.shape[0])]))
-    room = 4 * noise(best.value)
+    room = 4 * noise(jnp.maximum(jnp.abs(best.value), scale.value))
     around = values[:2]
     if constraints.shape[1]:  # a step along a constraint's gradient breaks it or gains nothing: the multipliers' price
         around = around + constraints[:2] @ best.multipliers
@@ -239,12 +239,8 @@ def _judge(function: Callable[[Array], tuple[Array, Array]], found: Local, space
                   flat | jnp.any(known & ~separate & level_with_best), edge)
 
 
-def _local(judged: Judged, space: Space) -> Certificate:
-    return Certificate.LOCAL
-
-
-def _reported(judged: Judged, k: Array, gaps: tuple[Array, Array] | None, steps: Array, certificate: Certificate,
-              space: Space) -> Found:
+def _reported(judged: Judged, k: Array, gaps: tuple[Array, Array] | None, steps: Array,
+              certificate: Certificate) -> Found:
     best = judged.best
     finite = jnp.isfinite(best.value)
     possible = finite & (best.violation <= 0)
