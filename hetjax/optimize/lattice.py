@@ -146,60 +146,73 @@ def best_of(found: Whole, space: Space) -> Whole:
                  jnp.sum(found.evaluations))
 
 
-def steps_by_derivative(relaxed: Callable[[Array], Array], k: Array, dtype: Any) -> tuple[Array, Array]:
-    """f(k - e_j) - f(k) and f(k + e_j) - f(k), (d,) each, as integrals of the derivative between the whole points.
+class Refined(NamedTuple):
+    """A whole point after :func:`refine`, and its neighbours: (d,) one less, one more; infinite outside the box."""
 
-    Where f is smooth there this is exact to the rounding of the derivative, however small the step is beside f. A step
-    below the rounding of its own integral is 0.
+    k: Array
+    value: Array
+    constraints: Array  # (C,)
+    gap_below: Array
+    gap_above: Array
+    close: Array  # whether a neighbour's value is within rounding
+
+
+def refine(function: Callable[[Array], tuple[Array, Array]], violation: Callable[[Array], Array], found: Whole,
+           space: Space) -> Refined:
+    """On from ``found`` among tied points, one at a time, while the derivative says that the next one is better.
+
+    ``function``: real (d,) -> value, constraints. A step f(k + 1) - f(k) is taken as the integral of the derivative
+    between the two: where f is smooth there, that is exact to the rounding of the derivative, however small the step is
+    beside f. An integral over a kink contradicts the difference of the values, and gives way to it. A step below the
+    rounding of its own integral is 0.
     """
-    d = k.shape[0]
-    nodes = jnp.asarray(NODES / 2, dtype)
-    weights = jnp.asarray(WEIGHTS / 2, nodes.dtype)
-    here = k.astype(nodes.dtype)
-
-    def slope(j: Array, shift: Array) -> Array:
-        unit = (jnp.arange(d) == j).astype(nodes.dtype)
-        return jax.jvp(relaxed, (here + shift * unit,), (unit,))[1]
-
-    places = jnp.concatenate([nodes - 0.5, nodes + 0.5])
-    slopes = jax.vmap(lambda j: jax.vmap(functools.partial(slope, j))(places))(jnp.arange(d))
-    count = len(NODES)
-
-    def integral(rows: Array) -> Array:
-        parts = rows * weights[None]
-        total, size = jnp.sum(parts, axis=1), jnp.sum(jnp.abs(parts), axis=1)
-        return jnp.where(jnp.abs(total) > ROUNDING * jnp.finfo(total.dtype).eps * size, total, 0)
-
-    return -integral(slopes[:, :count]), integral(slopes[:, count:])
-
-
-def walk(relaxed: Callable[[Array], Array], value: Value, found: Whole, space: Space) -> Whole:
-    """On among tied points, one at a time, while the derivative says that the next one is better."""
     first, last = (jnp.asarray(b, jnp.int32) for b in (space.first, space.last))
-    d = space.first.size
+    d, dtype = space.first.size, found.value.dtype
+    nodes, weights = jnp.asarray(NODES / 2, dtype), jnp.asarray(WEIGHTS / 2, dtype)
+    shifts = jnp.concatenate([jnp.asarray([-1, 0, 1], dtype), nodes - 0.5, nodes + 0.5])
     ceiling = found.value + noise(found.value)
 
-    def way(k: Array) -> tuple[Array, Array]:
-        """The neighbour that the derivative prefers, and whether it does."""
-        below, above = steps_by_derivative(relaxed, k, found.value.dtype)
-        gains = jnp.concatenate([jnp.where(k > first, below, jnp.inf), jnp.where(k < last, above, jnp.inf)])
-        gains = jnp.where(jnp.isnan(gains), jnp.inf, gains)
-        best = jnp.argmin(gains)
-        unit = (jnp.arange(d) == best % d).astype(jnp.int32)
-        return k + jnp.where(best < d, -unit, unit), gains[best] < 0
+    def look(k: Array) -> Refined:
+        def at(j: Array, shift: Array) -> Any:
+            unit = (jnp.arange(d) == j).astype(dtype)
+            values, slopes = jax.jvp(function, (k.astype(dtype) + shift * unit,), (unit,))
+            return (*values, slopes[0])
+
+        values, constraints, slopes = jax.vmap(lambda j: jax.vmap(functools.partial(at, j))(shifts))(jnp.arange(d))
+        values = jnp.where(jnp.isnan(values), jnp.inf, values)
+        here = values[0, 1]
+
+        def step(side: int, rows: Array, sign: int, outside: Array) -> tuple[Array, Array]:
+            plain = values[:, side] - here
+            parts = rows * weights[None]
+            total, size = sign * jnp.sum(parts, axis=1), jnp.sum(jnp.abs(parts), axis=1)
+            total = jnp.where(jnp.abs(total) > ROUNDING * jnp.finfo(dtype).eps * size, total, 0)
+            agrees = jnp.abs(total - plain) <= 4 * noise(here) + 1e-6 * jnp.abs(plain)
+            allowed = ~outside & (jax.vmap(violation)(constraints[:, side]) <= found.violation)
+            return (jnp.where(allowed, jnp.where(agrees, total, plain), jnp.inf),
+                    jnp.any(allowed & (jnp.abs(plain) <= noise(here))))
+
+        count = 3 + len(NODES)
+        below, close_below = step(0, slopes[:, 3:count], -1, k <= first)
+        above, close_above = step(2, slopes[:, count:], 1, k >= last)
+        return Refined(k, here, constraints[0, 1], below, above, close_below | close_above)
 
     class State(NamedTuple):
-        k: Array
+        at: Refined
+        next: Array
         ended: Array
         count: Array
 
     def on(state: State) -> State:
-        new, wanted = way(state.k)
-        worth, violation = value(new)
-        allowed = wanted & (worth <= ceiling) & (violation <= found.violation)
-        return State(jnp.where(allowed, new, state.k), ~allowed, state.count + 1)
+        new = look(state.next)
+        good = (state.count == 0) | (new.value <= ceiling)
+        at = jax.tree.map(lambda a, b: jnp.where(good, a, b), new, state.at)
+        gains = jnp.concatenate([at.gap_below, at.gap_above])
+        best = jnp.argmin(jnp.where(jnp.isnan(gains), jnp.inf, gains))
+        unit = (jnp.arange(d) == best % d).astype(jnp.int32)
+        return State(at, at.k + jnp.where(best < d, -unit, unit), ~good | ~(gains[best] < 0) | ~found.tied,
+                     state.count + 1)
 
-    end = lax.while_loop(lambda s: ~s.ended & (s.count < MOVES), on,
-                         State(found.k, ~found.tied, jnp.zeros((), jnp.int32)))
-    worth, violation = value(end.k)
-    return found._replace(k=end.k, value=worth, violation=violation)
+    nowhere = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(look, found.k))
+    begin = State(nowhere, found.k, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
+    return lax.while_loop(lambda s: ~s.ended & (s.count < MOVES), on, begin).at

@@ -20,9 +20,8 @@ from hetjax.optimize.lattice import (
     enumerate_box,
     noise,
     reach,
+    refine,
     search_box,
-    steps_by_derivative,
-    walk,
 )
 from hetjax.optimize.loops import METHODS, Method
 from hetjax.optimize.newton import Point, held, move, projection, spectrum
@@ -110,8 +109,13 @@ def solve(function: Function, space: Space, options: Options, x: Array, k: Array
         return jnp.where(jnp.isnan(value), jnp.inf, value), constraints
 
     starts = space.starts(x, options.starts)
-    wholes = space.whole_starts(k, len(starts)) if k.shape[0] else jnp.zeros((len(starts), 0), k.dtype)
-    scale = scale_of(*jax.vmap(at)(starts, wholes))
+    n, d = x.shape[0], k.shape[0]
+    wholes = space.whole_starts(k, options.starts) if d else jnp.zeros((options.starts, 0), k.dtype)
+    count = jax.eval_shape(at, x, k)[1].shape[0]
+    if n or count:
+        scale = scale_of(*jax.vmap(at)(starts if n else jnp.zeros((options.starts, 0), x.dtype), wholes))
+    else:
+        scale = Scale(jnp.ones((), x.dtype), jnp.zeros(0, x.dtype))
 
     def minima_at(k: Array) -> Local:
         """(S,) from every start."""
@@ -122,39 +126,47 @@ def solve(function: Function, space: Space, options: Options, x: Array, k: Array
         best = _best(found)
         return found.value[best], found.violation[best]
 
-    if not k.shape[0]:
+    if not d:
         found = minima_at(k)
         judged = _judge(lambda x: at(x, k), found, space, scale)
         return _reported(judged, k, None, jnp.sum(found.steps), Certificate.LOCAL)
     whole, certificate = _whole_optimum(at, worth, space, options, x, k)
-    derivative = not x.shape[0] and space.relaxable
+    if not n and space.relaxable:
+        end = refine(lambda real: at(x, real), lambda c: violated(c, scale), whole, space)
+        best, gaps, close = _fixed(x, end.value, end.constraints, scale), (end.gap_below, end.gap_above), end.close
+        judged = Judged(best, whole.minima, whole.tied, close, jnp.zeros((), bool))
+        whole = whole._replace(k=end.k)
+    else:
+        judged, gaps, close = _beside(at, minima_at, whole, space, scale)
+    first, last = (jnp.asarray(b, jnp.int32) for b in (space.first, space.last))
+    judged = judged._replace(minima=jnp.maximum(judged.minima, whole.minima), tied=judged.tied | whole.tied,
+                             flat=judged.flat | close | whole.tied,
+                             edge=judged.edge | jnp.any((whole.k <= first) | (whole.k >= last)))
+    return _reported(judged, whole.k, gaps, whole.evaluations, certificate)
 
-    def along(real: Array) -> Array:
-        return at(x, real)[0]
 
-    if derivative:
-        whole = walk(along, worth, whole, space)
-    d = k.shape[0]
+def _beside(at: Callable[[Array, Array], tuple[Array, Array]], minima_at: Callable[[Array], Local], whole: Whole,
+            space: Space, scale: Scale) -> tuple[Judged, tuple[Array, Array], Array]:
+    """The best reals at a whole point, its gaps to the neighbours' values, and whether one is within rounding."""
+    d = whole.k.shape[0]
     unit = jnp.eye(d, dtype=jnp.int32)
     first, last = (jnp.asarray(b, jnp.int32) for b in (space.first, space.last))
     # a neighbour outside the box is replaced by the point itself, and counts as infinite
-    beside = jnp.concatenate([whole.k[None], jnp.maximum(whole.k[None] - unit, first[None]),
+    points = jnp.concatenate([whole.k[None], jnp.maximum(whole.k[None] - unit, first[None]),
                               jnp.minimum(whole.k[None] + unit, last[None])])
-    here = jax.vmap(minima_at)(beside)
-    values, violations = jax.vmap(lambda found: (found.value[_best(found)], found.violation[_best(found)]))(here)
-    gaps = jnp.where(violations[1:] <= violations[0], values[1:] - values[0], jnp.inf)
-    if derivative:
-        exact = jnp.concatenate(steps_by_derivative(along, whole.k, values.dtype))
-        # an integral over a kink is wrong, but then it contradicts the difference
-        agrees = jnp.abs(exact - gaps) <= 4 * noise(values[0]) + 1e-6 * jnp.abs(gaps)
-        gaps = jnp.where(agrees, exact, gaps)
-    outside = jnp.concatenate([whole.k <= first, whole.k >= last])
-    gaps = jnp.where(outside, jnp.inf, gaps)
-    judged = _judge(lambda x: at(x, whole.k), jax.tree.map(lambda leaf: leaf[0], here), space, scale)
-    close = jnp.any(~outside & (jnp.abs(values[1:] - values[0]) <= noise(values[0])) & (violations[1:] <= violations[0]))
-    judged = judged._replace(minima=jnp.maximum(judged.minima, whole.minima), tied=judged.tied | whole.tied,
-                             flat=judged.flat | close | whole.tied, edge=judged.edge | jnp.any(outside))
-    return _reported(judged, whole.k, (gaps[:d], gaps[d:]), whole.evaluations, certificate)
+    found = jax.vmap(minima_at)(points)
+    values, violations = jax.vmap(lambda found: (found.value[_best(found)], found.violation[_best(found)]))(found)
+    allowed = ~jnp.concatenate([whole.k <= first, whole.k >= last]) & (violations[1:] <= violations[0])
+    gaps = jnp.where(allowed, values[1:] - values[0], jnp.inf)
+    judged = _judge(lambda x: at(x, whole.k), jax.tree.map(lambda leaf: leaf[0], found), space, scale)
+    return judged, (gaps[:d], gaps[d:]), jnp.any(jnp.abs(gaps) <= noise(values[0]))
+
+
+def _fixed(x: Array, value: Array, constraints: Array, scale: Scale) -> Local:
+    """Without real variables there is nothing to improve."""
+    violation = violated(constraints, scale)
+    return Local(x, value, constraints, jnp.zeros_like(constraints), x, jnp.zeros((0, 0), value.dtype),
+                 jnp.zeros_like(value), violation, jnp.isfinite(value) & (violation <= 0), jnp.ones((), jnp.int32))
 
 
 def _whole_optimum(at: Callable[[Array, Array], tuple[Array, Array]], worth: Callable[[Array], tuple[Array, Array]],
@@ -184,12 +196,7 @@ def _all_minima(function: Callable[[Array], tuple[Array, Array]], starts: Array,
                 scale: Scale) -> Local:
     """(S,) local minima; without real variables the one value."""
     if not starts.shape[1]:
-        value, constraints = function(starts[0])
-        violation = violated(constraints, scale)
-        only = Local(starts[0], value, constraints, jnp.zeros_like(constraints), starts[0],
-                     jnp.zeros((0, 0), value.dtype), jnp.zeros_like(value), violation,
-                     jnp.isfinite(value) & (violation <= 0), jnp.ones((), jnp.int32))
-        return jax.tree.map(lambda leaf: leaf[None], only)
+        return jax.tree.map(lambda leaf: leaf[None], _fixed(starts[0], *function(starts[0]), scale))
     return jax.vmap(lambda x: local_minimum(function, x, space, options.method, options.steps, scale))(starts)
 
 

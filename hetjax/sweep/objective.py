@@ -105,6 +105,11 @@ class Objective:
                 hint = nearest(name, [n for n in known if n != name]) if axis is None else ""
                 raise SpecError(f"parameter {name!r} is missing ({meaning}); give it{hint if '?' in hint else ''}")
 
+    def evaluate(self, params: Mapping[str, Any]) -> float:
+        """The objective with all of ``params`` given; infinite where the model has none."""
+        bound = self._tied(params, Space(()))
+        return float(bound.function({}, bound.theta)[0])
+
     def bind(self, params: Mapping[str, Any], over: Iterable[str] | None, bounds: Mapping[str, Any]) -> Bound:
         """Ties it to ``params``, name -> number; what is optimised may be left out of them, or be a start there."""
         if not isinstance(params, Mapping):
@@ -113,9 +118,26 @@ class Objective:
             raise SpecError(f"over is missing; name what to choose among {', '.join(self.parameters)}")
         names = chosen_names(over, bounds, self.parameters)
         fixed = {name: value for name, value in params.items() if name not in names}
+        space = Space(tuple(self.variable(name, bounds.get(name)) for name in names))
+        bound = self._tied(fixed, space)
+        starts = {name: np.asarray(value) for name, value in space.values(bound.x, bound.k).items()}
+        for v in space.variables:
+            if v.name in params:
+                check_start(v.name, params[v.name], v)
+                starts[v.name] = np.asarray(_number(v.name, params[v.name]))
+        x, k = space.vectors(starts, bound.x.dtype)
+        return bound._replace(x=x, k=k, notes=() if self._endless(fixed) else loss_notes(self))
+
+    def _endless(self, fixed: Mapping[str, Any]) -> bool:
+        """Whether nobody can be lost, by the name that waiting lines have."""
+        return "M" in fixed and float(fixed["M"]) == math.inf
+
+    def _tied(self, fixed: Mapping[str, Any], space: Space) -> Bound:
+        """All but the variables of ``space``, which start in the middle, from ``fixed``, checked."""
+        names = [v.name for v in space.variables]
         self.check(fixed, names)
         fixed = {a.name: a.default for a in self.model.axes
-                 if a.name not in (*fixed, *names, *dict(self.derived))} | fixed
+                 if a.name not in (*fixed, *names, *dict(self.derived))} | dict(fixed)
         dtype = leaf_dtype(fixed.values())
         theta: dict[str, Array] = {}
         shapes: dict[str, int] = {}
@@ -128,18 +150,9 @@ class Objective:
                 shapes[name] = int(number)
             else:
                 theta[name] = jnp.asarray(number, dtype)
-        space = Space(tuple(self.variable(name, bounds.get(name)) for name in names))
-        x, k = space.centre(dtype)
-        starts = {name: np.asarray(value) for name, value in space.values(x, k).items()}
-        for v in space.variables:
-            if v.name in params:
-                check_start(v.name, params[v.name], v)
-                starts[v.name] = np.asarray(_number(v.name, params[v.name]))
-        x, k = space.vectors(starts, dtype)
         function = ModelFunction(self, tuple(sorted(shapes.items())), shape_bounds(self, space), str(dtype))
-        notes = () if float(fixed.get("M", 0.0)) == np.inf else loss_notes(self)
-        return Bound(function, space, theta, x, k, tuple(c.name for c in self.constraints),
-                     lambda design: {**fixed, **{name: value[()] for name, value in design.items()}}, notes)
+        return Bound(function, space, theta, *space.centre(dtype), tuple(c.name for c in self.constraints),
+                     lambda design: {**fixed, **{name: value[()] for name, value in design.items()}})
 
 
 def objective(model: str | Model, value: str, *, constraints: Mapping[str, str] | None = None,
