@@ -113,7 +113,7 @@ def _computed(options: argparse.Namespace, store: str, compute: Callable[[], Any
     return int(result.exit_code)
 
 
-def _load(options: argparse.Namespace) -> Any:
+def load_sweep(options: argparse.Namespace) -> Any:
     """The bound sweep of the SPEC argument, with JAX set up for it."""
     from hetjax.sweep.spec import parse_spec, read_text
 

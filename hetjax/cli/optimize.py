@@ -6,8 +6,6 @@ import math
 import warnings
 from typing import Any
 
-import numpy as np
-
 from hetjax.cli.compute import load_sweep, run
 from hetjax.sweep.errors import SpecError
 
@@ -27,6 +25,8 @@ def optimize(options: argparse.Namespace) -> int:
 
 
 def _one_point(sweep: Any, options: argparse.Namespace) -> int:
+    import numpy as np
+
     from hetjax.optimize import minimize
     from hetjax.result import Status
     from hetjax.sweep.optimum import table_objective
@@ -58,6 +58,8 @@ def _one_point(sweep: Any, options: argparse.Namespace) -> int:
 
 
 def _as_json(best: Any, others: dict[str, float], notes: list[str]) -> dict[str, Any]:
+    import numpy as np
+
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: plain(v) for name, v in value.items()}

@@ -49,10 +49,11 @@ def make_parser() -> argparse.ArgumentParser:
     plan.add_argument("--no-calibrate", action="store_true", help="do not compile and time the kernel")
     for sub in (run, best):
         sub.add_argument("--full", action="store_true",
-                         help="on resume read every committed chunk (default: compare sizes and checksums with the log)")
+                         help="on resume read every committed chunk (default: compare sizes and checksums with the"
+                              " log)")
         sub.add_argument("--shard", type=_shard, metavar="I/N",
-                         help="compute only part I of N (0 <= I < N), beside other parts; needs --resume auto; a last run"
-                              " without it completes the store")
+                         help="compute only part I of N (0 <= I < N), beside other parts; needs --resume auto; a last"
+                              " run without it completes the store")
         sub.add_argument("--resume", choices=("auto", "must"),
                          help="auto: continue the store or start it; must: only continue")
         sub.add_argument("--overwrite", action="store_true", help="delete an existing store first")

@@ -69,7 +69,7 @@ def local_minimum(function: Function, x: Array, space: Space, method: Method, st
     if method == "auto":
         method = "newton" if x.shape[0] <= FORWARD_UP_TO else "lbfgs"
     tolerance = tolerance_of(x.dtype)
-    allowed = float(jnp.finfo(x.dtype).eps) ** 0.7  # of a constraint, over its scale; far below what counts as violated
+    allowed = float(jnp.finfo(x.dtype).eps) ** 0.7  # of a constraint, over its scale: far from what counts as violated
     count = scale.constraints.shape[0]
     rho = GROWTH * scale.value / (scale.constraints * scale.constraints)
     used = jnp.zeros((), jnp.int32)
@@ -106,8 +106,9 @@ def local_minimum(function: Function, x: Array, space: Space, method: Method, st
             missed = jnp.max(jnp.abs(jnp.maximum(c, -state.multipliers / state.rho)) / scale.constraints)
             updated = jnp.maximum(state.multipliers + state.rho * c, 0)
             slow = missed > state.missed / 4
+            harder = jnp.minimum(GROWTH * state.rho, LARGEST * rho)
             return State(at, jnp.where(jnp.isfinite(updated), updated, state.multipliers),
-                         jnp.where(slow, jnp.minimum(GROWTH * state.rho, LARGEST * rho), state.rho), missed, state.used + more, state.rounds + 1)
+                         jnp.where(slow, harder, state.rho), missed, state.used + more, state.rounds + 1)
 
         start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                              jax.eval_shape(lambda: minimise(x, multipliers, rho)[0]))._replace(x=x)

@@ -100,7 +100,7 @@ def search_box(value: Value, space: Space, start: Array) -> Whole:
         stride: Array
         ended: Array
         tied: Array
-        count: Array
+        used: Array
 
     def look(state: State) -> State:
         # far offsets may leave int32: they are clipped before they are added
@@ -121,13 +121,13 @@ def search_box(value: Value, space: Space, start: Array) -> Whole:
         ended = ~better & (state.stride == 1)
         stride = jnp.where(better, state.stride, jnp.maximum(state.stride // (2 * w), 1))
         return State(jnp.where(better, points[index], state.k), jnp.where(better, new, state.value),
-                     jnp.where(better, least, state.violation), stride, ended, tied & ended, state.count + 1)
+                     jnp.where(better, least, state.violation), stride, ended, tied & ended, state.used + 1)
 
     found, violation = value(start)
     begin = State(start, jnp.where(jnp.isnan(found), jnp.inf, found), violation, jnp.full((), widest, jnp.int32),
                   jnp.zeros((), bool), jnp.zeros((), bool), jnp.zeros((), jnp.int32))
-    end = lax.while_loop(lambda s: ~s.ended & (s.count < MOVES), look, begin)
-    return Whole(end.k, end.value, end.violation, jnp.ones((), jnp.int32), end.tied, end.count * len(cube))
+    end = lax.while_loop(lambda s: ~s.ended & (s.used < MOVES), look, begin)
+    return Whole(end.k, end.value, end.violation, jnp.ones((), jnp.int32), end.tied, end.used * len(cube))
 
 
 def best_of(found: Whole, space: Space) -> Whole:
@@ -201,18 +201,18 @@ def refine(function: Callable[[Array], tuple[Array, Array]], violation: Callable
         at: Refined
         next: Array
         ended: Array
-        count: Array
+        used: Array
 
     def on(state: State) -> State:
         new = look(state.next)
-        good = (state.count == 0) | (new.value <= ceiling)
+        good = (state.used == 0) | (new.value <= ceiling)
         at = jax.tree.map(lambda a, b: jnp.where(good, a, b), new, state.at)
         gains = jnp.concatenate([at.gap_below, at.gap_above])
         best = jnp.argmin(jnp.where(jnp.isnan(gains), jnp.inf, gains))
         unit = (jnp.arange(d) == best % d).astype(jnp.int32)
         return State(at, at.k + jnp.where(best < d, -unit, unit), ~good | ~(gains[best] < 0) | ~found.tied,
-                     state.count + 1)
+                     state.used + 1)
 
     nowhere = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(look, found.k))
     begin = State(nowhere, found.k, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
-    return lax.while_loop(lambda s: ~s.ended & (s.count < MOVES), on, begin).at
+    return lax.while_loop(lambda s: ~s.ended & (s.used < MOVES), on, begin).at

@@ -111,15 +111,16 @@ def _signed(value: Any) -> str:
     return " ".join(texts)
 
 
-def minimize(objective: Callable[[Any], Any], params: Any, over: Iterable[str] | None = None,
+def minimize(objective: Any, params: Any, over: Iterable[str] | None = None,
              bounds: Mapping[str, Any] | None = None, method: Method = "auto", *,
              constraints: Mapping[str, Callable[[Any], Any]] | None = None, starts: int = 8, steps: int = 200,
              enumerate_up_to: int = 4096) -> Optimum:
     """The ``params`` that minimise ``objective(params)``.
 
     ``params``: any pytree; its leaves are called by their path ("q", "weights", "node.rate"). ``over``: the leaves to
-    choose (all if left out), or a mapping from them to their bounds; ``bounds``: for each of them (low, high) for real numbers (either may be infinite),
-    ``range(first, last + 1)`` for whole ones, "simplex" for shares of an array that sum to one; unbounded if left out.
+    choose (all if left out), or a mapping from them to their bounds; ``bounds``: for each of them (low, high) for real
+    numbers (either may be infinite), ``range(first, last + 1)`` for whole ones, "simplex" for shares of an array that
+    sum to one; unbounded if left out.
     ``objective``: pure JAX, or :func:`hetjax.objective` for the metrics of a registered model. Whole variables reach it
     as real numbers. NaN and infinity mean that a design is impossible. ``constraints``: name -> function of the params
     that is at most 0. Leaves that are Python integers are compiled in, unless they are optimised.
@@ -144,7 +145,8 @@ def minimize(objective: Callable[[Any], Any], params: Any, over: Iterable[str] |
     if bounds is not None and not isinstance(bounds, Mapping):
         raise ValueError(f"bounds = {bounds!r} is no mapping; give a domain by name, like {{'K': range(0, 61)}}")
     if isinstance(over, Mapping):
-        over, bounds = list(over), {**over, **(bounds or {})}
+        bounds = {**over, **(bounds or {})}
+        over = list(over)
     if isinstance(over, str):
         raise ValueError(f"over = {over!r} is a text; give a list of names, like [{over!r}]")
     bind = getattr(objective, "bind", None)
@@ -181,7 +183,7 @@ def _optimum(bound: Bound, found: Found, slopes: Mapping[str, Any]) -> Optimum:
     loose = Space(space.reals)
     tight = Space(space.wholes)
 
-    def by_name(part: Space, vector: np.ndarray) -> dict[str, np.ndarray]:
+    def by_name(part: Space, vector: Any) -> dict[str, np.ndarray]:
         cuts = np.cumsum([v.size for v in part.variables])[:-1]
         return {v.name: piece.reshape(v.shape) for v, piece in
                 zip(part.variables, np.split(vector, cuts), strict=True)} if part.variables else {}
@@ -247,7 +249,8 @@ def check_start(name: str, value: Any, of: Any) -> None:
     array = np.asarray(value, float)
     bad = (array < of.low) | (array > of.high) | np.isnan(array)
     if bad.any():
-        raise ValueError(f"{name} starts at {array[bad].reshape(-1)[0]:g}, outside {of.describe()}; give a start inside")
+        first = array[bad].reshape(-1)[0]
+        raise ValueError(f"{name} starts at {first:g}, outside {of.describe()}; give a start inside")
     if of.kind == "whole" and (array % 1).any():
         raise ValueError(f"{name} starts at {array}, no whole number; give a start in {of.describe()}")
     if of.kind == "simplex" and not abs(float(array.sum()) - 1) <= 1e-3:
@@ -256,9 +259,9 @@ def check_start(name: str, value: Any, of: Any) -> None:
 
 def _bind(objective: Callable[[Any], Any], params: Any, over: Iterable[str] | None, bounds: Mapping[str, Any],
           constraints: Mapping[str, Callable[[Any], Any]]) -> Bound:
-    for what, function in [("objective", objective), *constraints.items()]:
-        if not callable(function):
-            raise ValueError(f"{what} = {function!r} is no function of the parameters; give one, or use"
+    for what, given in [("objective", objective), *constraints.items()]:
+        if not callable(given):
+            raise ValueError(f"{what} = {given!r} is no function of the parameters; give one, or use"
                              " hetjax.objective(model, text)")
     paths, treedef = jax.tree.flatten_with_path(params)
     leaves = {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in paths}

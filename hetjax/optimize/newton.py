@@ -114,13 +114,16 @@ def direction(at: Point, space: Space) -> Array:
     def leaves(step: Array) -> Array:
         return (at.x <= low) & (step < 0) | (at.x >= high) & (step > 0)
 
+    def again(_: Any, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        step, slope = along(state[2])
+        return step, slope, leaves(step) | state[2]
+
     nothing = jnp.zeros_like(stuck)
     if at.x.shape[0] == 1:
         return along(nothing)[0] * widths
     slope = projection(stuck, space, at.x.dtype) @ gradient
     # what Newton's step would push out of the domain is held as well, and the step taken again
-    step, rest, _ = lax.fori_loop(0, 2, lambda _, state: (lambda new: (*new, leaves(new[0]) | state[2]))(along(state[2])),
-                                  (slope, slope, nothing))
+    step, rest, _ = lax.fori_loop(0, 2, again, (slope, slope, nothing))
     # nothing may be left over then: downhill, which leads inside
     steepest = -slope / jnp.maximum(jnp.max(jnp.abs(slope)), jnp.finfo(slope.dtype).tiny)
     little = leaves(step).any() | (jnp.max(jnp.abs(rest)) < jnp.max(jnp.abs(slope)) / 2)
@@ -149,7 +152,7 @@ def newton(merit: Merit, x: Array, space: Space, steps: int) -> Newton:
         at: Point
         trial: Array
         length: Array
-        count: Array
+        used: Array
         done: Array
 
     def step(state: State) -> State:
@@ -157,7 +160,7 @@ def newton(merit: Merit, x: Array, space: Space, steps: int) -> Newton:
         noise = ROUNDING * eps * jnp.abs(old.merit)
         better = (new.merit < old.merit - noise) | ((new.merit <= old.merit + noise)
                                                     & (new.residual < old.residual / 2))
-        better |= (state.count == 0) & ~jnp.isnan(new.merit)  # the start itself
+        better |= (state.used == 0) & ~jnp.isnan(new.merit)  # the start itself
         better &= jnp.isfinite(new.merit) & jnp.all(jnp.isfinite(new.gradient))
         at = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, old)
         length = jnp.where(better, jnp.minimum(4 * state.length, 1), state.length / 4).astype(x.dtype)
@@ -165,12 +168,12 @@ def newton(merit: Merit, x: Array, space: Space, steps: int) -> Newton:
         promised = -jnp.sum(at.gradient * way) * length / 2
         done = ~better & ((promised <= noise) | (length < SHORTEST)) | (at.residual == 0)
         trial = move(at.x, length * way, space)
-        done |= jnp.all(trial == at.x) | (~better & (state.count == 0))
-        return State(at, trial, length, state.count + 1, done)
+        done |= jnp.all(trial == at.x) | (~better & (state.used == 0))
+        return State(at, trial, length, state.used + 1, done)
 
     shapes = jax.eval_shape(lambda x: with_derivatives(merit, x, space), x)
     nowhere = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.inf if jnp.issubdtype(leaf.dtype, jnp.floating) else 0,
                                                  leaf.dtype), shapes)._replace(x=x)
     begin = State(nowhere, x, jnp.ones((), x.dtype), jnp.zeros((), jnp.int32), jnp.zeros((), bool))
-    end = lax.while_loop(lambda s: (s.count < steps) & ~s.done, step, begin)
-    return Newton(end.at, end.count)
+    end = lax.while_loop(lambda s: (s.used < steps) & ~s.done, step, begin)
+    return Newton(end.at, end.used)

@@ -8,7 +8,7 @@ import enum
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,8 +45,9 @@ class Certificate(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """How to search. ``method``: see :func:`hetjax.optimize.constrained.local_minimum`. ``starts``: of the real variables, and of a search among whole points. ``steps``: at most, of each
-    loop. ``enumerate_up_to``: whole points that are all compared. ``batch``: how many of them at a time.
+    """How to search. ``method``: see :func:`hetjax.optimize.constrained.local_minimum`. ``starts``: of the real
+    variables, and of a search among whole points. ``steps``: at most, of each loop. ``enumerate_up_to``: whole points
+    that are all compared. ``batch``: how many of them at a time.
     """
 
     method: Method = "auto"

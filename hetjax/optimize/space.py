@@ -37,7 +37,7 @@ class Variable:
 
     def __post_init__(self) -> None:
         if self.kind == "simplex" and math.prod(self.shape) < 2:
-            raise ValueError(f"{self.name} has {math.prod(self.shape)} entries; shares that sum to one are at least two")
+            raise ValueError(f"{self.name} has {self.size} entries; shares that sum to one are at least two")
         if not self.low <= self.high:
             raise ValueError(f"the bounds of {self.name} are [{self.low!r}, {self.high!r}]; give low <= high")
         if self.kind == "whole" and not (abs(self.low) <= LARGEST_WHOLE and abs(self.high) <= LARGEST_WHOLE
@@ -163,7 +163,7 @@ class Space:
 
     def centre(self, dtype: Any) -> tuple[Array, Array]:
         """(x, k) in the middle: where a search begins that is told nothing."""
-        x = _from_unit(self, np.full((1, self.low.size), 0.5), np.zeros((1, self.low.size)))[0]
+        x = _from_unit(self, np.full((1, self.low.size), 0.5))[0]
         k = np.array([_middle(a, b) for a, b in zip(self.first, self.last, strict=True)])
         return jnp.asarray(x, dtype), jnp.asarray(k.reshape(-1), jnp.int32)
 
@@ -171,7 +171,7 @@ class Space:
         """(count, n): ``x``, then evenly spread points; always the same."""
         if count == 1 or not x.shape[0]:
             return x[None]
-        others = _from_unit(self, _kronecker(count - 1, self.low.size), np.zeros((1, self.low.size)))
+        others = _from_unit(self, _kronecker(count - 1, self.low.size))
         open_ends = jnp.asarray(~np.isfinite(self.low) & ~np.isfinite(self.high))
         shift = jnp.where(open_ends, x, 0)[None]  # an unbounded variable is searched around its first value
         grown = jnp.where(open_ends, jnp.maximum(jnp.abs(x), 1), 1)[None]
@@ -203,7 +203,7 @@ def _kronecker(count: int, size: int) -> np.ndarray:
     return (0.5 + np.arange(1, count + 1)[:, None] * ratio ** -np.arange(1.0, size + 1)[None]) % 1
 
 
-def _from_unit(space: Space, unit: np.ndarray, around: np.ndarray) -> np.ndarray:
+def _from_unit(space: Space, unit: np.ndarray) -> np.ndarray:
     """Points of the unit cube as points of ``space``."""
     low, high = (np.broadcast_to(b, unit.shape) for b in (space.low, space.high))
     unit = np.clip(unit, 1e-3, 1 - 1e-3)
@@ -211,8 +211,8 @@ def _from_unit(space: Space, unit: np.ndarray, around: np.ndarray) -> np.ndarray
     with np.errstate(all="ignore"):
         wide = both & (low > 0) & (high > LOGARITHMIC * low)
         odds = unit / (1 - unit)
-        choices = [low * (high / low) ** unit, low + (high - low) * unit, low + odds, high - odds, around + np.log(odds)]
-        x = np.select([wide, both, left, right], choices[:-1], choices[-1])
+        x = np.select([wide, both, left, right],
+                      [low * (high / low) ** unit, low + (high - low) * unit, low + odds, high - odds], np.log(odds))
     for group in space.groups.astype(bool):
         share = -np.log(unit[:, group])
         x[:, group] = share / share.sum(axis=1, keepdims=True)

@@ -80,8 +80,8 @@ class Objective:
                 raise SpecError(f"over {name}: {error}") from None
         rough = [m for m in self.metrics if not self.model.metric(m).differentiable]
         if rough and found.kind == "real" and not axis.integer:
-            raise SpecError(f"over {name}: {rough[0]} has no derivatives, and a real variable cannot be optimised without"
-                            f" them; give whole bounds like {name} = [{math.ceil(found.low)}, {math.floor(found.high)}]")
+            raise SpecError(f"over {name}: {rough[0]} has no derivatives, which real variables need; give whole bounds"
+                            f" like {name} = [{math.ceil(found.low)}, {math.floor(found.high)}]")
         whole = axis.integer or axis.shape
         return Variable(name, found.low, found.high, "whole" if whole else found.kind,
                         relaxable=not (whole or rough))
@@ -231,7 +231,7 @@ class ModelFunction:
                  ) -> tuple[Array, Array, dict[str, Array], Array]:
         """Value, constraints, metrics and the model's status."""
         objective, dtype = self.objective, jnp.dtype(self.dtype)
-        given = {**dict(self.shapes), **theta, **variables}
+        given: dict[str, Any] = {**dict(self.shapes), **theta, **variables}
         scope = {name: jnp.asarray(value, dtype) if isinstance(value, int) else value.astype(dtype)
                  for name, value in given.items()}
         for name, expression in objective.derived:

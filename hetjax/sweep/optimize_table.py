@@ -109,9 +109,9 @@ def read_optimize(raw: Mapping[str, Any]) -> OptimizeTable:
 def from_canonical(stored: Mapping[str, Any]) -> OptimizeTable:
     """The table from :meth:`OptimizeTable.canonical`."""
     raw = {key: value for key, value in stored.items() if key != "version"}
-    return read_optimize(raw | {
-        "over": {name: [_number(v) for v in pair] for name, pair in stored["over"].items()},
-        "baselines": {name: {k: _number(v) for k, v in design.items()} for name, design in stored["baselines"].items()}})
+    over = {name: [_number(v) for v in pair] for name, pair in stored["over"].items()}
+    baselines = {name: {k: _number(v) for k, v in design.items()} for name, design in stored["baselines"].items()}
+    return read_optimize(raw | {"over": over, "baselines": baselines})
 
 
 def read_constraint(name: str, text: Any) -> Constraint:

@@ -83,8 +83,8 @@ def _baseline(objective: Objective, table: OptimizeTable, name: str) -> dict[str
         except ValueError as error:
             raise SpecError(f"[optimize] baselines {name}: {error}") from None
         if axis is not None and axis.shape and value > table.over[variable][1]:
-            raise SpecError(f"[optimize] baselines {name}: {variable} = {show(value)} is above the bounds in over; raise"
-                            " them")
+            raise SpecError(f"[optimize] baselines {name}: {variable} = {show(value)} is above the bounds in over;"
+                            " raise them")
     return dict(design)
 
 
@@ -112,7 +112,8 @@ def _metrics(objective: Objective, space: Space, baselines: tuple[str, ...]) -> 
                          expensive=True, differentiable=False) for side, word in (("below", "less"), ("above", "more"))]
     about = [("optimum_status", "code", f"OptimumStatus: {_CODES}"),
              ("certificate", "code", "Certificate: 0 none, 1 local, 2 neighbourhood, 3 enumerated"),
-             ("local_minima", "1", "local minima seen"), ("tied", "1", "1 if another design is as good within rounding"),
+             ("local_minima", "1", "local minima seen"),
+             ("tied", "1", "1 if another design is as good within rounding"),
              ("search_steps", "1", "evaluations of the search")]
     if space.reals:
         about.append(("gradient_norm", "1", "largest free slope over a variable's interval, relative to the objective"))
