@@ -50,20 +50,35 @@ def reach(space: Space) -> int:
     return next((w for w in (WIDEST, 8, 4, 2) if (2 * w + 1) ** d <= CUBE), 1)
 
 
-def enumerate_box(value: Value, space: Space, batch: int) -> Whole:
-    """The best of all points of the box, ``batch`` of them at a time; of tied ones the first in order."""
+class Table(NamedTuple):
+    """All points of a box compared: the best one, its neighbours, and what else was found there."""
+
+    best: Whole
+    gap_below: Array  # (d,) value one less, minus the best; infinite outside the box and where violated more
+    gap_above: Array  # (d,)
+    more: Any  # what the evaluation gave beside value and violation, at the best point
+
+
+def enumerate_box(value: Callable[[Array], tuple[Array, Array, Any]], space: Space, batch: int) -> Table:
+    """The best of all points of the box, ``batch`` of them at a time; of tied ones the first in order.
+
+    ``value``: k (d,) -> value, violation, any pytree.
+    """
     sizes = tuple(int(b - a + 1) for a, b in zip(space.first, space.last, strict=True))
-    count = math.prod(sizes)
+    count, d = math.prod(sizes), len(sizes)
     first = jnp.asarray(space.first, jnp.int32)
 
     def at(number: Array) -> Array:
         return first + jnp.stack(jnp.unravel_index(number, sizes)).astype(jnp.int32)
 
-    def one(number: Array) -> tuple[Array, Array]:
-        found, violation = value(at(number))
-        return jnp.where(jnp.isnan(found), jnp.inf, found), violation
+    shapes = jax.eval_shape(value, first)[2]
 
-    values, violations = lax.map(one, jnp.arange(count, dtype=jnp.int32), batch_size=min(batch, count))
+    def one(number: Array) -> tuple[Array, Array, list[Array]]:
+        found, violation, more = value(at(number))
+        filled = [leaf for leaf in jax.tree.leaves(more) if leaf.size]  # batches of nothing are refused
+        return jnp.where(jnp.isnan(found), jnp.inf, found), violation, filled
+
+    values, violations, more = lax.map(one, jnp.arange(count, dtype=jnp.int32), batch_size=min(batch, count))
     least = jnp.min(violations)
     worth = jnp.where(violations <= least, values, jnp.inf)
     best = jnp.min(worth)
@@ -71,13 +86,21 @@ def enumerate_box(value: Value, space: Space, batch: int) -> Whole:
     index = jnp.argmax(tie)
     grid, room = worth.reshape(sizes), noise(best)
     lowest = jnp.isfinite(grid)
-    for offset in itertools.product((-1, 0, 1), repeat=len(sizes)):
+    gaps = {}
+    for offset in itertools.product((-1, 0, 1), repeat=d):
         if any(offset):
             beside = _shifted(grid, offset)
             # a plateau counts once, where it is reached first
-            lowest &= (grid < beside - room) if offset < (0,) * len(sizes) else (grid <= beside + room)
-    return Whole(at(index), values[index], violations[index], jnp.maximum(jnp.sum(lowest, dtype=jnp.int32), 1),
-                 jnp.sum(tie, dtype=jnp.int32) > 1, jnp.full((), count, jnp.int32))
+            lowest &= (grid < beside - room) if offset < (0,) * d else (grid <= beside + room)
+            if sum(map(abs, offset)) == 1:
+                gaps[offset] = beside.reshape(-1)[index] - values[index]
+    found = Whole(at(index), values[index], violations[index], jnp.maximum(jnp.sum(lowest, dtype=jnp.int32), 1),
+                  jnp.sum(tie, dtype=jnp.int32) > 1, jnp.full((), count, jnp.int32))
+    below, above = (jnp.stack([gaps[tuple(sign * int(i == j) for i in range(d))] for j in range(d)])
+                    for sign in (-1, 1))
+    kept = iter(leaf[index] for leaf in more)
+    return Table(found, below, above, jax.tree.map(
+        lambda shape: next(kept) if shape.size else jnp.zeros(shape.shape, shape.dtype), shapes))
 
 
 def _shifted(grid: Array, offset: tuple[int, ...]) -> Array:
@@ -154,7 +177,6 @@ class Refined(NamedTuple):
     constraints: Array  # (C,)
     gap_below: Array
     gap_above: Array
-    close: Array  # whether a neighbour's value is within rounding
 
 
 def refine(function: Callable[[Array], tuple[Array, Array]], violation: Callable[[Array], Array], found: Whole,
@@ -182,20 +204,19 @@ def refine(function: Callable[[Array], tuple[Array, Array]], violation: Callable
         values = jnp.where(jnp.isnan(values), jnp.inf, values)
         here = values[0, 1]
 
-        def step(side: int, rows: Array, sign: int, outside: Array) -> tuple[Array, Array]:
+        def step(side: int, rows: Array, sign: int, outside: Array) -> Array:
             plain = values[:, side] - here
             parts = rows * weights[None]
             total, size = sign * jnp.sum(parts, axis=1), jnp.sum(jnp.abs(parts), axis=1)
             total = jnp.where(jnp.abs(total) > ROUNDING * jnp.finfo(dtype).eps * size, total, 0)
             agrees = jnp.abs(total - plain) <= 4 * noise(here) + 1e-6 * jnp.abs(plain)
             allowed = ~outside & (jax.vmap(violation)(constraints[:, side]) <= found.violation)
-            return (jnp.where(allowed, jnp.where(agrees, total, plain), jnp.inf),
-                    jnp.any(allowed & (jnp.abs(plain) <= noise(here))))
+            return jnp.where(allowed, jnp.where(agrees, total, plain), jnp.inf)
 
         count = 3 + len(NODES)
-        below, close_below = step(0, slopes[:, 3:count], -1, k <= first)
-        above, close_above = step(2, slopes[:, count:], 1, k >= last)
-        return Refined(k, here, constraints[0, 1], below, above, close_below | close_above)
+        below = step(0, slopes[:, 3:count], -1, k <= first)
+        above = step(2, slopes[:, count:], 1, k >= last)
+        return Refined(k, here, constraints[0, 1], below, above)
 
     class State(NamedTuple):
         at: Refined

@@ -43,7 +43,7 @@ class Optimum:
 
     ``gradient``: of the objective (with constraints: of the Lagrangian) in the real variables; ``gradient_norm``: its
     largest entry that is not held by a bound, times the variable's interval, relative to the value. ``gaps``: for whole
-    variables, by how much one less and one more is worse (infinite outside the bounds); taken from the derivative where
+    variables, by how much one less and one more is worse (infinite where not allowed); taken from the derivative where
     there is one, so they keep their digits where the values themselves are equal in floating point. ``slack``: what is
     left of each constraint (negative: violated), ``multipliers``: what one unit more of it would save.
     ``sensitivities``: derivative of the optimal value in every other parameter (envelope theorem).
@@ -107,7 +107,7 @@ def _shown(value: Any) -> str:
 
 def _signed(value: Any) -> str:
     array = np.asarray(value)
-    texts = ["out of bounds" if np.isposinf(v) else f"{v:+.3g}" for v in array.reshape(-1)]
+    texts = ["not allowed" if np.isposinf(v) else f"{v:+.3g}" for v in array.reshape(-1)]
     return " ".join(texts)
 
 

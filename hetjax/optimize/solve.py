@@ -122,23 +122,31 @@ def solve(function: Function, space: Space, options: Options, x: Array, k: Array
         """(S,) from every start."""
         return _all_minima(lambda x: at(x, k), starts, space, options, scale)
 
-    def worth(k: Array) -> tuple[Array, Array]:
-        found = minima_at(k)
-        best = _best(found)
-        return found.value[best], found.violation[best]
-
     if not d:
         found = minima_at(k)
         judged = _judge(lambda x: at(x, k), found, space, scale)
         return _reported(judged, k, None, jnp.sum(found.steps), Certificate.LOCAL)
-    whole, certificate = _whole_optimum(at, worth, space, options, x, k)
+
+    def worth(k: Array) -> tuple[Array, Array, Local]:
+        found = minima_at(k)
+        best = _best(found)
+        return found.value[best], found.violation[best], found
+
+    everything = space.box <= options.enumerate_up_to
+    if everything:
+        table = enumerate_box(worth, space, options.batch)
+        whole, gaps, found = table.best, (table.gap_below, table.gap_above), table.more
+    else:
+        whole = _search(at, lambda k: worth(k)[:2], space, options, x, k)
     if not n and space.relaxable:
         end = refine(lambda real: at(x, real), lambda c: violated(c, scale), whole, space)
-        best, gaps, close = _fixed(x, end.value, end.constraints, scale), (end.gap_below, end.gap_above), end.close
-        judged = Judged(best, whole.minima, whole.tied, close, jnp.zeros((), bool))
-        whole = whole._replace(k=end.k)
-    else:
-        judged, gaps, close = _beside(at, minima_at, whole, space, scale)
+        whole, gaps = whole._replace(k=end.k), (end.gap_below, end.gap_above)
+        found = jax.tree.map(lambda leaf: leaf[None], _fixed(x, end.value, end.constraints, scale))
+    elif not everything:
+        found, gaps = _beside(minima_at, whole, space)
+    judged = _judge(lambda x: at(x, whole.k), found, space, scale)
+    close = jnp.any(jnp.abs(jnp.concatenate(gaps)) <= noise(judged.best.value))
+    certificate = Certificate.ENUMERATED if everything else Certificate.NEIGHBOURHOOD
     first, last = (jnp.asarray(b, jnp.int32) for b in (space.first, space.last))
     judged = judged._replace(minima=jnp.maximum(judged.minima, whole.minima), tied=judged.tied | whole.tied,
                              flat=judged.flat | close | whole.tied,
@@ -146,9 +154,8 @@ def solve(function: Function, space: Space, options: Options, x: Array, k: Array
     return _reported(judged, whole.k, gaps, whole.evaluations, certificate)
 
 
-def _beside(at: Callable[[Array, Array], tuple[Array, Array]], minima_at: Callable[[Array], Local], whole: Whole,
-            space: Space, scale: Scale) -> tuple[Judged, tuple[Array, Array], Array]:
-    """The best reals at a whole point, its gaps to the neighbours' values, and whether one is within rounding."""
+def _beside(minima_at: Callable[[Array], Local], whole: Whole, space: Space) -> tuple[Local, tuple[Array, Array]]:
+    """The minima of the reals at a whole point, and its gaps to the neighbours' values."""
     d = whole.k.shape[0]
     unit = jnp.eye(d, dtype=jnp.int32)
     first, last = (jnp.asarray(b, jnp.int32) for b in (space.first, space.last))
@@ -159,8 +166,7 @@ def _beside(at: Callable[[Array, Array], tuple[Array, Array]], minima_at: Callab
     values, violations = jax.vmap(lambda found: (found.value[_best(found)], found.violation[_best(found)]))(found)
     allowed = ~jnp.concatenate([whole.k <= first, whole.k >= last]) & (violations[1:] <= violations[0])
     gaps = jnp.where(allowed, values[1:] - values[0], jnp.inf)
-    judged = _judge(lambda x: at(x, whole.k), jax.tree.map(lambda leaf: leaf[0], found), space, scale)
-    return judged, (gaps[:d], gaps[d:]), jnp.any(jnp.abs(gaps) <= noise(values[0]))
+    return jax.tree.map(lambda leaf: leaf[0], found), (gaps[:d], gaps[d:])
 
 
 def _fixed(x: Array, value: Array, constraints: Array, scale: Scale) -> Local:
@@ -170,10 +176,9 @@ def _fixed(x: Array, value: Array, constraints: Array, scale: Scale) -> Local:
                  jnp.zeros_like(value), violation, jnp.isfinite(value) & (violation <= 0), jnp.ones((), jnp.int32))
 
 
-def _whole_optimum(at: Callable[[Array, Array], tuple[Array, Array]], worth: Callable[[Array], tuple[Array, Array]],
-                   space: Space, options: Options, x: Array, k: Array) -> tuple[Whole, Certificate]:
-    if space.box <= options.enumerate_up_to:
-        return enumerate_box(worth, space, options.batch), Certificate.ENUMERATED
+def _search(at: Callable[[Array, Array], tuple[Array, Array]], worth: Callable[[Array], tuple[Array, Array]],
+            space: Space, options: Options, x: Array, k: Array) -> Whole:
+    """The best whole point of a box too large to compare all: first the real optimum, then whole points from there."""
     starts = space.whole_starts(k, options.starts)
     if space.relaxable:  # the real optimum, rounded, is one more start
         loose = Space(tuple(replace(v, kind="real") if v.kind == "whole" else v for v in space.variables))
@@ -190,7 +195,7 @@ def _whole_optimum(at: Callable[[Array, Array], tuple[Array, Array]], worth: Cal
         near = jnp.concatenate([values[v.name].reshape(-1) for v in space.wholes])
         starts = jnp.concatenate([jnp.round(near).astype(jnp.int32)[None], starts])
     ends = jax.vmap(functools.partial(search_box, worth, space))(starts)
-    return best_of(ends, space), Certificate.NEIGHBOURHOOD
+    return best_of(ends, space)
 
 
 def _all_minima(function: Callable[[Array], tuple[Array, Array]], starts: Array, space: Space, options: Options,
