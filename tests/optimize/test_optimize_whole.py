@@ -115,7 +115,7 @@ def test_steps_keep_their_digits_where_values_are_tied():
     exact = [q ** k * (60.3 - k) for k in range(200)]
     k = int(np.argmin(exact))
     assert best.design["k"] == k and best.optimum_status == OptimumStatus.FLAT and best.tied
-    assert k == 62 and abs(exact[k]) < 1e-24
+    assert k == 61 and abs(exact[k]) < 1e-24
     np.testing.assert_allclose(best.gaps["k"], (exact[k - 1] - exact[k], exact[k + 1] - exact[k]), rtol=1e-11)  # of exp(62 ln q)
 
 
