@@ -49,15 +49,15 @@ def _one_point(sweep: Any, options: argparse.Namespace) -> int:
         print(json.dumps(_as_json(best, others, notes), indent=2))
     else:
         print(best)
-        for name, value in others.items():
-            gain = f"optimum saves {(value - best.value) / abs(value):.3%}" if math.isfinite(value) else "impossible"
-            print(f"{name:<12} {value:.10g} ({gain})")
+        for name, (value, broken) in others.items():
+            remark = f"breaks {', '.join(broken)}" if broken else f"optimum saves {1 - best.value / value:.3%}"
+            print(f"{name}: {value:.10g} ({remark if math.isfinite(value) else 'impossible'})")
         for note in notes:
             print(f"note: {note}")
     return 0 if best.status == Status.OK else 3
 
 
-def _as_json(best: Any, others: dict[str, float], notes: list[str]) -> dict[str, Any]:
+def _as_json(best: Any, others: dict[str, tuple[float, tuple[str, ...]]], notes: list[str]) -> dict[str, Any]:
     import numpy as np
 
     def plain(value: Any) -> Any:
@@ -73,4 +73,4 @@ def _as_json(best: Any, others: dict[str, float], notes: list[str]) -> dict[str,
             "status": best.status.name.lower(), "certificate": best.certificate.name.lower(), "steps": best.steps,
             "local_minima": best.minima, "tied": best.tied, "gaps": plain(best.gaps), "slack": plain(best.slack),
             "multipliers": plain(best.multipliers), "sensitivities": plain(best.sensitivities),
-            "baselines": plain(others), "notes": notes}
+            "baselines": {name: plain(value) for name, (value, _) in others.items()}, "notes": notes}

@@ -69,7 +69,7 @@ def optimum_model(model: Model, table: OptimizeTable) -> OptimumModel:
 def _parameter(objective: Objective, name: str) -> Axis:
     found = objective.axis(name)
     if found is None:
-        return Axis(name, -math.inf, math.inf, meaning=f"used in {objective.value.text}")
+        return Axis(name, -math.inf, math.inf, meaning="price in the objective")
     return found
 
 

@@ -11,6 +11,7 @@ from scipy.optimize import rosen
 import hetjax
 from hetjax import OptimumStatus, Status
 from hetjax.optimize import Certificate, Options, Space, differentiable, minimize, solve, variable
+from hetjax.optimize.loops import descend
 from hetjax.optimize.transforms import constrained, unconstrained
 
 RANDOM = np.random.default_rng(7)
@@ -107,8 +108,20 @@ def test_multipliers_and_slack_of_60_constrained_problems():
     np.testing.assert_allclose(slopes[0], -(price ** 2)[:, None] / 2 * a, atol=1e-7)
 
 
-@pytest.mark.parametrize("method", ["lbfgs", pytest.param("adam", marks=pytest.mark.slow),
-                                    pytest.param("newton", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["lbfgs", "adam"])
+def test_loops_come_near_an_optimum_inside_and_on_a_bound(method):
+    """By themselves, without Newton steps: to the square root of what the value resolves, and to 1e-3 of a bound."""
+    space = Space((variable("x", (-2.0, 2.0)), variable("y", (-2.0, 0.5))))
+    start = jnp.asarray([-1.0, 0.0])
+    x, steps = jax.jit(lambda x: descend(lambda x: (x[0] - 0.3) ** 2 + 4 * (x[1] - x[0] - 1) ** 2, x, space, method,
+                                         400, jnp.asarray(1e-9)))(start)
+    # y <= 0.5 binds: x minimises (x - .3)^2 + 4 (x + .5)^2
+    np.testing.assert_allclose(x, [(0.3 - 4 * 0.5) / 5, 0.5], atol=5e-3)
+    assert 3 < steps <= 400
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["lbfgs", "adam", "newton"])
 def test_the_banana_valley_by_every_method(method):
     best = minimize(lambda p: 100 * (p["y"] - p["x"] ** 2) ** 2 + (p["scale"] - p["x"]) ** 2,
                     {"x": -1.2, "y": 1.0, "scale": 1.0}, over=["x", "y"], bounds={"x": (-2, 0.8), "y": (-np.inf, 3)},
@@ -171,9 +184,11 @@ def test_maps_and_their_inverses():
     bounds = [(-1, 3), (1e-3, 1e4), (2, np.inf), (-np.inf, 5), None]
     space = Space((*(variable(f"v{i}", b) for i, b in enumerate(bounds)), variable("p", "simplex", (3,))))
     x = jnp.asarray([2.5, 40.0, 7.0, -3.0, 12.0, 0.2, 0.5, 0.3])
-    np.testing.assert_allclose(constrained(space, unconstrained(space, x)), x, rtol=1e-12)
+    there_and_back = jax.jit(lambda x: constrained(space, unconstrained(space, x)))
+    np.testing.assert_allclose(there_and_back(x), x, rtol=1e-12)
+    onto = jax.jit(lambda u: constrained(space, u))
     for u in (-50.0, 0.3, 50.0):
-        there = constrained(space, jnp.full(8, u))
+        there = onto(jnp.full(8, u))
         assert (there >= space.low).all() and (there <= space.high).all() and abs(there[5:].sum() - 1) < 1e-15
 
 
