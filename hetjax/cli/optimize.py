@@ -12,10 +12,12 @@ from hetjax.sweep.errors import SpecError
 
 def optimize(options: argparse.Namespace) -> int:
     """``hetjax optimize``: exit code 0, or 3 for an optimum that was not found."""
-    sweep = load_sweep(options)
-    if sweep.spec.optimize is None:
+    from hetjax.sweep.spec import parse_spec, read_text
+
+    if parse_spec(read_text(options.spec), options.spec).optimize is None:
         raise SpecError(f"{options.spec}: the table [optimize] is missing; add objective = \"mean_number\" and over ="
                         " { K = [0, 60] } below it")
+    sweep = load_sweep(options)
     if options.out is None:
         if sweep.spec.points > 1:
             raise SpecError(f"{options.spec} describes {sweep.spec.points:,} points; say where to write them with --out"

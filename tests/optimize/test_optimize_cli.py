@@ -30,7 +30,7 @@ baselines = { alone = { team = 1 }, crowd = { team = 12 } }
 GRID = """
 [sweep]
 model = "small_models:QUEUE"
-metrics = ["best_service_rate", "best_team", "objective", "gain_two", "optimum_status"]
+metrics = ["best_team", "objective", "gain_two", "optimum_status", "p_loss"]
 grad = { of = ["objective"], wrt = ["price"] }
 inner_batch = 8
 block_points = 20
@@ -38,15 +38,15 @@ block_points = 20
 arrival_rate = { linspace = [0.5, 4.0, 10] }
 price = { geom = [0.1, 2.0, 6] }
 [const]
-wage = 0.25
+M = 6
 [optimize]
-objective = "mean_number + price * service_rate * team + wage * (team - 2) ** 2"
-over = { service_rate = [0.1, 60.0], team = [1, 4] }
+objective = "mean_number + price * team"
+over = { team = [1, 14] }
+derived = { service_rate = "1.25 / sqrt(team)" }
 baselines = { two = { team = 2 } }
-starts = 2
 [plot]
 x = "arrival_rate"
-y = "best_service_rate"
+y = "best_team"
 hue = "price"
 """
 
@@ -62,10 +62,10 @@ def written(folder, text):
     return str(folder / "spec.toml")
 
 
-def cost(team):
-    rho = 2 / (1.25 * math.sqrt(team))
+def cost(team, arrival=2.0, price=0.125):
+    rho = arrival / (1.25 * math.sqrt(team))
     law = np.array([rho ** k for k in range(8)]) / sum(rho ** k for k in range(8))
-    return law @ np.arange(8) + 0.125 * team, law[-1]
+    return law @ np.arange(8) + price * team, law[-1]
 
 
 def test_one_point_as_a_table_and_as_json(folder, capsys):
@@ -95,13 +95,17 @@ def test_a_grid_to_a_store_that_resumes_bit_for_bit(folder, capsys):
     assert main(["optimize", spec, "--out", str(whole), "--quiet"]) == 0
     assert (folder / "whole.png").stat().st_size > 5000
     data = hetjax.open_sweep(whole)
-    rate, price = data.arrival_rate.values[:, None], data.price.values[None]
-    # with mu team = capacity the cost is that of one server: capacity = lambda + sqrt(lambda / price), team = 2
-    np.testing.assert_allclose(data.best_service_rate, (rate + np.sqrt(rate / price)) / 2, rtol=1e-11)
-    np.testing.assert_allclose(data.objective, price * rate + 2 * np.sqrt(price * rate), rtol=1e-13)
-    np.testing.assert_allclose(data.d_objective__d_price, rate + np.sqrt(rate / price), rtol=1e-12)
-    assert (data.best_team == 2).all() and (data.gain_two == 0).all() and (data.optimum_status == 1).all()
-    assert data.best_service_rate.attrs["long_name"] == "optimal service_rate"
+    table = np.array([[[cost(team, rate, price) for team in range(1, 15)] for price in data.price.values]
+                      for rate in data.arrival_rate.values])
+    best = table[..., 0].argmin(axis=2)
+    least = table[..., 0].min(axis=2)
+    np.testing.assert_array_equal(data.best_team, best + 1)
+    np.testing.assert_allclose(data.objective, least, rtol=1e-13)
+    np.testing.assert_allclose(data.d_objective__d_price, best + 1, rtol=1e-15)  # the envelope theorem
+    np.testing.assert_allclose(data.gain_two, 1 - least / table[:, :, 1, 0], atol=1e-13)
+    np.testing.assert_allclose(data.p_loss, np.take_along_axis(table[..., 1], best[..., None], 2)[..., 0], rtol=1e-11)
+    assert np.unique(best).size > 5 and {*data.optimum_status.values.flat} <= {1, 2, 4}
+    assert data.best_team.attrs["long_name"] == "optimal team"
     # half of it, then the rest; the same specification and nothing but that one goes on
     assert main(["run", spec, "--out", str(parts), "--resume", "auto", "--shard", "0/2", "--quiet"]) in (0, 75)
     assert main(["optimize", spec, "--out", str(parts), "--resume", "must", "--quiet"]) == 0
@@ -110,7 +114,7 @@ def test_a_grid_to_a_store_that_resumes_bit_for_bit(folder, capsys):
         assert np.asarray(array[...]).tobytes() == np.asarray(second[name][...]).tobytes()
     assert main(["retry", str(whole), "--quiet"]) == 0  # the store alone knows what was minimised
     capsys.readouterr()
-    written(folder, GRID.replace("[1, 4]", "[1, 5]"))
+    written(folder, GRID.replace("[1, 14]", "[1, 15]"))
     assert main(["optimize", spec, "--out", str(whole), "--resume", "must"]) == 2
     assert "optimize.over.team" in capsys.readouterr().err
 

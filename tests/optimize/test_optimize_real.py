@@ -108,7 +108,7 @@ def test_multipliers_and_slack_of_60_constrained_problems():
     np.testing.assert_allclose(slopes[0], -(price ** 2)[:, None] / 2 * a, atol=1e-7)
 
 
-@pytest.mark.parametrize("method", ["lbfgs", "adam"])
+@pytest.mark.parametrize("method", ["lbfgs", pytest.param("adam", marks=pytest.mark.slow)])
 def test_loops_come_near_an_optimum_inside_and_on_a_bound(method):
     """By themselves, without Newton steps: to the square root of what the value resolves, and to 1e-3 of a bound."""
     space = Space((variable("x", (-2.0, 2.0)), variable("y", (-2.0, 0.5))))
@@ -200,7 +200,8 @@ def test_maps_and_their_inverses():
     ("x starts at 0.5, outside [1, 2]; give a start inside", {"bounds": {"x": (1, 2)}}),
     ("the bounds of x are [2.0, 1.0]; give low <= high", {"bounds": {"x": (2, 1)}}),
     ("the bounds of x are 'wide'; give (low, high), range", {"bounds": {"x": "wide"}}),
-    ("the bounds of k are range(0, 9, 2); give range(first, last + 1) without steps", {"bounds": {"k": range(0, 9, 2)}}),
+    ("the bounds of k are range(0, 9, 2); give range(first, last + 1) without steps",
+     {"bounds": {"k": range(0, 9, 2)}}),
     ("x starts at 0.5, no whole number", {"bounds": {"x": range(3)}}),
     ("x has 1 entries; shares that sum to one are at least two", {"bounds": {"x": "simplex"}}),
     ("method = 'magic' is unknown; choose from auto, newton, lbfgs, adam", {"method": "magic"}),
