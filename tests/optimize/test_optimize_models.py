@@ -155,7 +155,8 @@ def test_tables_survive_the_store():
 @pytest.mark.parametrize(("message", "change"), [
     ("[optimize] objective is missing", {"objective": None}),
     ("over is missing; give what may be chosen, like over = { K = [0, 60] }", {"over": {}}),
-    ("over 'speed' is no parameter of model 'small_queue', or is derived", {"over": {"speed": [1.0, 2.0]}, "baselines": {}}),
+    ("over 'speed' is no parameter of model 'small_queue', or is derived",
+     {"over": {"speed": [1.0, 2.0]}, "baselines": {}}),
     ("over service_rate = [1.0] are no bounds", {"over": {"service_rate": [1.0]}}),
     ("over service_rate = [2.0, 1.0]: give two finite bounds, low < high", {"over": {"service_rate": [2.0, 1.0]}}),
     ("over service_rate: service_rate = 0.0 is outside its domain [1e-06, 1e+06]",
