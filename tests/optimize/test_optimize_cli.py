@@ -119,6 +119,12 @@ def test_a_grid_to_a_store_that_resumes_bit_for_bit(folder, capsys):
     assert "optimize.over.team" in capsys.readouterr().err
 
 
+def test_one_point_is_no_store(folder, capsys):
+    assert main(["run", written(folder, POINT), "--out", str(folder / "point.zarr")]) == 2
+    assert "there are no axes: one point needs no store; give it to hetjax optimize" in capsys.readouterr().err
+    assert not (folder / "point.zarr").exists()
+
+
 @pytest.mark.parametrize(("text", "arguments", "message"), [
     (GRID, (), "describes 60 points; say where to write them with --out STORE"),
     (GRID[:GRID.index("[optimize]")], (), "the table [optimize] is missing; add objective ="),

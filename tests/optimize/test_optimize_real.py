@@ -108,16 +108,16 @@ def test_multipliers_and_slack_of_60_constrained_problems():
     np.testing.assert_allclose(slopes[0], -(price ** 2)[:, None] / 2 * a, atol=1e-7)
 
 
-@pytest.mark.parametrize("method", ["lbfgs", pytest.param("adam", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["lbfgs", "adam"])
 def test_loops_come_near_an_optimum_inside_and_on_a_bound(method):
-    """By themselves, without Newton steps: to the square root of what the value resolves, and to 1e-3 of a bound."""
+    """By themselves, without Newton steps; a bound lies at infinity for them, and Adam approaches it slowly."""
     space = Space((variable("x", (-2.0, 2.0)), variable("y", (-2.0, 0.5))))
     start = jnp.asarray([-1.0, 0.0])
     x, steps = jax.jit(lambda x: descend(lambda x: (x[0] - 0.3) ** 2 + 4 * (x[1] - x[0] - 1) ** 2, x, space, method,
-                                         400, jnp.asarray(1e-9)))(start)
+                                         1000, jnp.asarray(1e-9)))(start)
     # y <= 0.5 binds: x minimises (x - .3)^2 + 4 (x + .5)^2
     np.testing.assert_allclose(x, [(0.3 - 4 * 0.5) / 5, 0.5], atol=5e-3)
-    assert 3 < steps <= 400
+    assert 3 < steps <= 1000
 
 
 @pytest.mark.slow
