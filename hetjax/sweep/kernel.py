@@ -30,6 +30,8 @@ _started_in: list[int] = []  # the process in which the devices were first used
 
 def default_inner_batch(problem: Problem, platform: str) -> int:
     """Points of one vectorised batch: on a CPU its working set stays in the cache; a GPU wants many."""
+    if problem.spec.optimize is not None:
+        return 64 if platform == "cpu" else 1 << 12  # points wait for the slowest of their batch
     if platform == "cpu":
         if problem.model.inner_batch is not None:
             return problem.model.inner_batch
@@ -43,6 +45,13 @@ def choose_inner_batch(problem: Problem, asked: int | None, platform: str) -> in
     batch = default_inner_batch(problem, platform) if batch is None else batch
     check_size("inner_batch", batch)
     return batch
+
+
+def require_grid(problem: Problem) -> None:
+    """Raises SpecError for a specification without axes, which describes one point."""
+    if not problem.spec.dims:
+        raise SpecError("there are no axes: one point needs no store; give it to hetjax optimize without --out, or add"
+                        " an axis")
 
 
 def require_precision(dtype: str) -> None:
@@ -86,6 +95,7 @@ class Kernel:
 
     def __init__(self, problem: Problem, block_shape: Sequence[int], inner_batch: int,
                  devices: Sequence[jax.Device]) -> None:
+        require_grid(problem)
         require_precision(problem.spec.dtype)
         self.problem = problem
         self.block_shape = tuple(block_shape)
