@@ -23,6 +23,15 @@ def test_python_example_prints_what_it_says():
     assert "(2, 40) (2, 40)" in done.stdout
 
 
+def test_the_optimum_is_what_it_says():
+    code = re.search(r"<!-- optimum -->\n```python\n(.*?)```", README, re.DOTALL).group(1)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = {words[0]: words[1] for words in map(str.split, done.stdout.splitlines())}
+    said = re.search(r"# K (\d+), n (\d+) \(on its bound\), objective (\S+),", code).groups()
+    assert (found["K"], found["n"], found["objective"][:6]) == said and "lies on a bound" in done.stdout
+
+
 @pytest.mark.parametrize("page", ["README.md", "sweeps/README.md"])
 def test_links_and_images_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
