@@ -22,6 +22,7 @@ from hetjax.models.parallel_queues.node import NodeMeans, node_means
 from hetjax.models.parallel_queues.params import Params, checked_thresholds, harmless, status
 from hetjax.models.parallel_queues.words import checked_word, densities, letters
 from hetjax.models.threshold_queue.poisson import means as poisson_means
+from hetjax.models.threshold_queue.poisson import whole_means
 from hetjax.models.threshold_queue.rule import optimal_threshold
 from hetjax.processes.checks import require
 from hetjax.result import Solution, Status, has_value
@@ -176,11 +177,12 @@ def _one_node(params: Params, thresholds: Array | None = None) -> tuple[Array, A
     return jnp.flip(cost), jnp.flip(threshold)
 
 
-@jax.jit
-def poisson_cost(rate: Array, mu1: Array, mu2: Array, threshold: Array | None = None) -> tuple[Array, Array]:
+@partial(jax.jit, static_argnums=4)
+def poisson_cost(rate: Array, mu1: Array, mu2: Array, threshold: Array | None = None,
+                 whole: bool = False) -> tuple[Array, Array]:
     """Mean numbers of nodes with Poisson arrivals and their thresholds, by default the best; elementwise.
 
-    inf where unstable; mu2 = 0 is M/M/1. Needs rate > 0.
+    inf where unstable; mu2 = 0 is M/M/1. Needs rate > 0. ``whole``: given thresholds are whole numbers (faster).
 
     >>> import jax.numpy as jnp
     >>> cost, threshold = poisson_cost(*(jnp.asarray(x) for x in ([0.5, 1.68], [1.0, 2.0], [0.0, 0.4])))
@@ -192,7 +194,8 @@ def poisson_cost(rate: Array, mu1: Array, mu2: Array, threshold: Array | None = 
     tame = jnp.where(stable, rate, (mu1 + mu2) / 2)
     best = optimal_threshold(tame, mu1, slow) if threshold is None else threshold
     alone = tame / jnp.where(single, mu1 - tame, jnp.ones_like(tame))
-    number = jnp.where(single, alone, poisson_means(tame, mu1, slow, best).number)
+    known = whole_means if whole or threshold is None else poisson_means
+    number = jnp.where(single, alone, known(tame, mu1, slow, best).number)
     return jnp.where(stable, number, jnp.inf), jnp.where(single, jnp.ones_like(best), best)
 
 

@@ -124,6 +124,17 @@ def means(rate: jax.Array, mu1: jax.Array, mu2: jax.Array, threshold: jax.Array)
     return Means(*(m + second * (n - m) for m, n in zip(low.means, high.means, strict=True)))
 
 
+def whole_means(rate: jax.Array, mu1: jax.Array, mu2: jax.Array, threshold: jax.Array) -> Means:
+    """:func:`means` for thresholds that are known to be whole numbers, at half its cost.
+
+    >>> import jax.numpy as jnp
+    >>> found = whole_means(*(jnp.asarray(x) for x in (1.68, 2.0, 0.4, 2.0)))
+    >>> round(float(found.number), 6)
+    2.758413
+    """
+    return _whole(rate, mu1, mu2, threshold).means
+
+
 def queue_length_law(rate: jax.Array, mu1: jax.Array, mu2: jax.Array, threshold: int, levels: int) -> jax.Array:
     """P(0, .., levels - 1 customers in the node), shape (levels,), for a whole threshold; one scalar point.
 
