@@ -135,7 +135,7 @@ def worth_of_slow_servers(q: Any, r: Any, m: Any, n: Any, **more: Any) -> Array:
     mean response time. Differentiable in q and r (envelope theorem). n + 1 searches of the best buffer a point.
 
     >>> from hetjax.models.stalling.worth import worth_of_slow_servers
-    >>> [f"{float(worth_of_slow_servers(q, 20.0, 5, 2, max_n=2)):.1e}" for q in (0.3, 0.9)]
-    []
+    >>> [f"{float(worth_of_slow_servers(q, 20.0, 5, 2)):.2e}" for q in (0.3, 0.9)]
+    ['3.55e-38', '2.77e-01']
     """
     return evaluate(MODEL, q=q, r=r, m=m, n=n, metrics=["worth"], **more)["worth"]
