@@ -69,7 +69,7 @@ def elasticities(model: str | Model, metrics: Sequence[str] | None = None, axes:
     >>> table = hetjax.elasticities("overflow", ["p_loss"], ["lambda1", "mu2"], lambda1=1.0, lambda2=0.5, mu1=1, mu2=1)
     >>> print(table.text())
     metric        value  lambda1      mu2
-    p_loss     0.310345   +0.828   -0.414
+    p_loss     0.310345   +0.644   -0.322
     """
     found = get_model(model)
     chosen_metrics = _chosen_metrics(found, metrics)
