@@ -37,16 +37,16 @@ def fit_buffer(log: Log, slow: str, slow_servers: int | None = None) -> BufferFi
     """
     assert log.start is not None and log.departure is not None
     is_slow = log.server == slow
-    arrivals, starts = np.sort(log.arrival), np.sort(log.start)
+    begun, ended = np.sort(log.start[is_slow]), np.sort(log.departure[is_slow])
 
-    def before(instants: np.ndarray, at: np.ndarray) -> np.ndarray:
-        return np.searchsorted(instants, at, side="left")
+    def before(instants: np.ndarray) -> np.ndarray:
+        return np.searchsorted(instants, log.arrival, side="left")
 
-    waiting = before(arrivals, log.arrival) - before(starts, log.arrival)
-    busy = before(np.sort(log.start[is_slow]), log.arrival) - before(np.sort(log.departure[is_slow]), log.arrival)
+    waiting = before(np.sort(log.arrival)) - before(np.sort(log.start))
+    busy = before(begun) - before(ended)
     known = slow_servers is not None
-    at_once = int(np.max(before(np.sort(log.start[is_slow]), log.start[is_slow]) + 1
-                         - before(np.sort(log.departure[is_slow]), log.start[is_slow])))
+    # a server that is handed over is busy once
+    at_once = int(np.max(np.arange(1, len(begun) + 1) - np.searchsorted(ended, begun, side="right")))
     servers = slow_servers if slow_servers is not None else at_once
     stalled = (log.start > log.arrival) & (busy < servers)
     bound = int(np.max(waiting[stalled] + 1, initial=0))
