@@ -64,7 +64,7 @@ def least_servers(arrival_rate: float, mu1: float, mu2: float, targets: Mapping[
     :func:`hetjax.stalling.optimal_buffer`, where it is not, ``certified`` is False and says why.
 
     >>> from hetjax.models.stalling.sizing import least_servers
-    >>> park = least_servers(4.0, 1.0, 0.25, {"p_loss": 0.05}, cost_slow=0.5, cost_place=0.01, M=2, max_fast=6,
+    >>> park = least_servers(4.0, 1.0, 0.25, {"p_loss": 0.05}, cost_slow=0.1, cost_place=0.02, M=2, max_fast=6,
     ...                      max_slow=4, max_buffer=30)
     >>> (park.m, park.n, park.K), park.cost, park.ties
     ()

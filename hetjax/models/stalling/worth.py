@@ -78,7 +78,7 @@ METRICS = (
            differentiable=False),
     Metric("best_buffer", "customers", "best whole number of places with as many", differentiable=False),
     Metric("best_cost", "customers", "mean number + price * number there"),
-    Metric("tied", "1", "numbers of slow servers that cost the same as the best, but for rounding", differentiable=False),
+    Metric("tied", "1", "numbers of slow servers that cost as little, but for rounding", differentiable=False),
 )
 
 

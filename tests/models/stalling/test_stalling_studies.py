@@ -1,4 +1,4 @@
-"""The load above which slow servers pay, what they are worth and the cheapest park, against many digits and brute force."""
+"""The load above which slow servers pay, what they are worth and the cheapest park, by many digits and brute force."""
 
 import math
 
