@@ -61,7 +61,6 @@ def test_recovers_the_truth_with_the_covariance_of_the_exact_jacobian():
     np.testing.assert_allclose([found["arrival"].standard_error, found["service"].standard_error],
                                np.sqrt(np.diag(covariance)), rtol=1e-8)
     assert found["arrival"].identified and found.degrees == 1 and found.chi_square < 1e-15 and not found.remarks
-    assert found.text() == fit_means(QUEUE, observed(2.0, 2.5, 4), free, {"K": 4}).text()
     assert "service" in found.text() and "chi-square" in found.text()
 
 
@@ -101,6 +100,8 @@ def test_other_solutions_bounds_and_misfit_are_told():
     assert abs(twice["extra"].value) == pytest.approx(2) and len(twice.others) == 1
     assert twice.others[0]["extra"] == pytest.approx(-twice["extra"].value)
     assert any("another solution" in r for r in twice.remarks) and any("as many parameters" in r for r in twice.remarks)
+    again = fit_means(QUEUE, {"square": (4.0, 0.1)}, {"extra": (-5, 5)}, {"arrival": 1.0, "service": 2.0, "K": 3})
+    assert again.text() == twice.text()
     edge = fit_means(QUEUE, {"square": (np.full(3, 100.0), 0.1)}, {"extra": (0, 5)},
                      {"arrival": 1.0, "service": 2.0, "K": 3})
     assert edge["extra"].at_bound and any("extra lies on its upper bound" in r for r in edge.remarks)

@@ -24,7 +24,9 @@ def exponential_mean(rate, d):
 
 def test_best_number_by_enumeration_of_the_closed_form():
     rng = np.random.default_rng(1)
-    rate, price = rng.uniform(0.05, 0.97, 80), 10 ** rng.uniform(-3, 0.7, 80)
+    rate = np.append(rng.uniform(0.05, 0.97, 80), [0.97, 0.98])
+    price = np.append(10 ** rng.uniform(-3, 0.7, 80), 1e-3)
+    price = np.append(price, 1e-3)  # 64 looks are too few for the last two
     found = hetjax.evaluate("supermarket_probing", arrival_rate=rate, scv=1.0, price=price, metrics=METRICS)
     assert (found.status == Status.OK).all()
     unproved = 0
@@ -38,7 +40,7 @@ def test_best_number_by_enumeration_of_the_closed_form():
         if found.proved[i]:
             assert costs.argmin() == best
         unproved += not found.proved[i]
-    assert 0 < unproved < 30
+    assert 2 <= unproved < 30
 
 
 @pytest.mark.slow  # compiles for itself
