@@ -7,6 +7,7 @@ import hetjax
 from hetjax.cli import compute, look
 from hetjax.cli.bench import bench
 from hetjax.cli.figure import add_figure
+from hetjax.cli.fit import add_fit, fit
 from hetjax.cli.optimize import optimize
 
 EXIT_CODES = """exit codes:
@@ -135,6 +136,8 @@ def make_parser() -> argparse.ArgumentParser:
     measured.add_argument("--json", nargs="?", const="-", metavar="FILE",
                           help="write the figures as JSON to FILE, which ends in .json, or to standard output")
     _add_devices(measured)
+    add_fit(command("fit", fit, "estimate rates, laws and the stalling buffer from a log of arrivals and services"),
+            _positive)
     models = command("models", look.models, "list the models with their parameters and metrics")
     models.add_argument("name", nargs="?", metavar="MODEL", help="only this model, in full")
     return parser
