@@ -109,7 +109,8 @@ assert np.allclose(published["exponential"], published["E2"])  # alpha = (1, 0):
 # %% [markdown]
 # For exponential service and Poisson arrivals everything agrees with the classical $u_k = \rho^{(d^k-1)/(d-1)}$. For E2
 # the formula gives the same numbers, as $\alpha = (1, 0)$ hides $T$ from it. For H2 the mean is less than half of the
-# true one. With modulated arrivals the formula says that half as many servers are busy as there must be to carry the load.
+# true one. With modulated arrivals the formula says that half as many servers are busy as there must be to carry the
+# load.
 #
 # The formula even depends on how one and the same system is written:
 
