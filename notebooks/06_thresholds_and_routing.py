@@ -224,7 +224,7 @@ tried = np.arange(1.0, 5.0 if SMALL else 9.0)
 
 def bernoulli(rate, p):
     """Mean number in both nodes under a coin with share p for node 1, best thresholds; inf where a node is unstable."""
-    flow = rate * np.stack(np.broadcast_arrays(p, 1 - np.asarray(p)), axis=-1)
+    flow = np.asarray(rate)[..., None] * np.stack([p, 1 - np.asarray(p)], axis=-1)
     stable = flow < capacity
     tame = np.where(stable, np.maximum(flow, 1e-9), capacity / 2)
     cost = mean_number(tame, fast, slow, in_pieces(rules, tame, fast, slow)[0])
@@ -237,8 +237,10 @@ found = hetjax.evaluate(
     threshold_node1=tried, threshold_node2=tried, metrics=["mean_number_node1", "mean_number_node2"])
 by_node = [np.asarray(found[f"mean_number_node{i}"]) for i in (1, 2)]  # the costs of the nodes are separate
 words = sum(np.where(np.isnan(x), np.inf, x).min(axis=2) for x in by_node)  # (rates, shares)
-split = np.linspace(0.005, 0.995, 100 if SMALL else 397)
-coins = np.array([bernoulli(rate, split) for rate in rates])
+words = np.column_stack([words, bernoulli(rates, 1.0)])  # and nobody to node 2
+shares.append(Fraction(1))
+split = np.linspace(0.005, 1, 100 if SMALL else 399)
+coins = bernoulli(rates[:, None], split)
 seeing = jax.jit(jax.vmap(lambda rate: parallel_queues.full_information(
     parallel_queues.Params(rate, fast, slow), 40 if SMALL else 50, 1e-6)))
 some = rates[rates < 2.9][:: 1 if SMALL else 4]
@@ -266,7 +268,8 @@ figure.legend(loc="outside right center")
 show(figure, "06_coin_and_word")
 
 # %% [markdown]
-# At the same share a word is better than a coin, as its arrivals are more regular. Over all arrival rates:
+# At the same share a word is better than a coin, as its arrivals are more regular. Over all arrival rates (share 1:
+# nobody is sent to node 2):
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.5))
@@ -281,6 +284,7 @@ for i, (name, values) in enumerate((("best coin", coin_best), ("best word", word
     right.plot(some, over, color=CATEGORIES[i], linestyle=DASHES[i], marker=MARKERS[i])
     print(f"{name} over full information: " + ", ".join(f"{o:.1f} % at {r:g}" for r, o in zip(some, over, strict=True)))
     assert (over > 0).all()
+assert (word_best <= coin_best * (1 + 1e-12)).all()
 right.set(xlabel=r"Arrival rate $\lambda$ (1/time)", ylabel="Excess over full information (%)", ylim=(0, None))
 figure.legend(*left.get_legend_handles_labels(), loc="outside right center")
 show(figure, "06_over_arrival_rate")
@@ -290,8 +294,8 @@ show(figure, "06_over_arrival_rate")
 #
 # * `parallel_queues.best_word(params, 40)` searches words of up to 40 letters along the Stern-Brocot tree with about 50
 #   evaluations. How much do long words gain over those of 6 or 16 letters?
-# * At low rates the best word leaves node 2 out altogether (share 1), which the fractions above cannot express. Compare
-#   with `mean_number(rate, 2, 0.5, T)` alone: up to which rate is that better?
+# * Up to which arrival rate is node 2 left out? At its first customer, what is the price of a customer more in node 1?
+#   (`jax.grad` of `poisson_means` in the rate.)
 # * Give the slow server a price: `hetjax.control.optimal_allocation` weighs waiting against its use
 #   (`sweeps/threshold_energy.toml`).
 # * Replace the bursts by renewal arrivals (`hetjax.processes.renewal`): does it still pay to know the phase?

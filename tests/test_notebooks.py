@@ -59,4 +59,7 @@ def test_it_opens_with_its_question_and_ends_with_what_to_try(path):
     assert last_is_text and re.search(r"^## What to try next$", markdown(last), re.MULTILINE)
     assert markdown(last).count("\n* ") >= 3
     assert all(markdown(body).strip() for is_text, body in found if is_text)
+    for is_text, body in found:  # a notebook shows the last expression of a cell
+        if not is_text and re.search(r"^show\(", body, re.MULTILINE):
+            assert body.count("\nshow(") == 1 and body.strip().splitlines()[-1].startswith("show(")
     assert not re.search(r"image/png|\"outputs\"|execution_count", text)
