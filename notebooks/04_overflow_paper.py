@@ -258,6 +258,7 @@ panels[0].set_ylabel(f"Probability at $S = {total_load:g}$")
 figure.legend(*panel.get_legend_handles_labels(), title=r"$\alpha = \mu_2/\mu_1$", loc="outside right center")
 show(figure, "04_propositions")
 
+# %%
 for name, (title, _) in titles.items():
     for alpha in (0.1, 10.0):
         x = np.array([total_load / 2])
