@@ -110,7 +110,8 @@ def main() -> None:
         excess = values / found[:len(sample)] - 1
         missed = excess > 1e-9
         print(f"scipy, {name}: {1e3 * peers[name]:.2f} ms a point; misses the optimum at {missed.sum()} of"
-              f" {len(sample)} points (by {excess.max():.1e} at most); elsewhere within {np.abs(excess[~missed]).max():.0e}")
+              f" {len(sample)} points (by {excess.max():.1e} at most); elsewhere within"
+              f" {np.abs(excess[~missed]).max():.0e}")
     ratios = {}
     for name, timing in times.items():
         ratios[f"scipy over hetjax, {name}"] = peers[name.split(",")[0]] / (timing.wall / count)

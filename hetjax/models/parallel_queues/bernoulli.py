@@ -156,7 +156,7 @@ def _best_split(params: Params, given: Array | None) -> Split:
         _, pairs = _with_best_thresholds(params, splits)
         splits = jax.vmap(lambda s, t: margins(s, t, _ROUGH))(splits, pairs)
 
-        def finish(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        def finish(count: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             _, pair = _with_best_thresholds(params, state[0])
             return margins(state[0], pair, _FINE), pair
 

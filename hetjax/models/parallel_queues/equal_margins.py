@@ -36,7 +36,7 @@ class _State(NamedTuple):
     inverse_slope: Array  # (n,) B
     step: Array  # (n,) to be tried next
     done: Array
-    count: Array
+    tries: Array
 
 
 def equal_margins(number: Callable[[Array], Array], total: Array, capacities: Array, start: Array, steps: int) -> Array:
@@ -71,7 +71,7 @@ def equal_margins(number: Callable[[Array], Array], total: Array, capacities: Ar
         return jnp.minimum(jnp.min(room), 1) * step
 
     def going(state: _State) -> Array:
-        return ~state.done & (state.count < steps)
+        return ~state.done & (state.tries < steps)
 
     def advance(state: _State) -> _State:
         tried = jnp.maximum(state.rates + state.step, 0)
@@ -80,13 +80,13 @@ def equal_margins(number: Callable[[Array], Array], total: Array, capacities: Ar
         secant = -(tried - state.rates) / (g - state.g)
         apart = jnp.abs(tried - state.rates) > APART * capacities
         first = (capacities - tried) / g
-        known = jnp.where(state.count == 0, first, state.inverse_slope)
+        known = jnp.where(state.tries == 0, first, state.inverse_slope)
         b = jnp.where(apart, jnp.where((secant > 0) & (secant < 100 * first), secant, first), known)
         step = jnp.where(better, direction(tried, g, b), state.step / 4)
         done = jnp.max(jnp.abs(step) / capacities) <= 16 * eps
         return _State(jnp.where(better, tried, state.rates), jnp.where(better, g, state.g),
                       jnp.where(better, cost, state.cost), jnp.where(better, b, state.inverse_slope), step, done,
-                      state.count + 1)
+                      state.tries + 1)
 
     begin = _State(start, jnp.zeros_like(start), jnp.full((), jnp.inf, start.dtype), jnp.ones_like(start),
                    jnp.zeros_like(start), jnp.zeros((), bool), jnp.zeros((), jnp.int32))
