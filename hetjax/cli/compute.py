@@ -1,9 +1,12 @@
-"""The commands that compute: plan, run, retry, extend, refine."""
+"""The commands that compute: plan, run, retry, extend, refine, demo."""
 
 import argparse
 import os
 import sys
+import textwrap
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hetjax
@@ -78,6 +81,28 @@ def refine(options: argparse.Namespace) -> int:
     problem = refined_problem(options.store, _words(options.over), minimize=options.minimize, zoom=options.zoom)
     return _computed(options, options.out,
                      lambda: extend_sweep(options.store, problem, options.out, _run_options(options)))
+
+
+def demo(options: argparse.Namespace) -> int:
+    """``hetjax demo``."""
+    from hetjax.demo import STUDIES, show
+    from hetjax.sweep.errors import nearest
+    from hetjax.sweep.plan import human_seconds
+
+    known = [study.model for study in STUDIES]
+    for name in options.model or []:
+        if name not in known:
+            raise SpecError(f"--model {name}: the demo has no such model{nearest(name, known)}")
+    _start_jax("float64", None)
+    folder, started, points = Path(options.out), time.monotonic(), 0
+    count = len(set(options.model or known))
+    print(f"{count} models; compiling them takes a minute or two. Pictures go to {folder}/\n", flush=True)
+    for number, shown in enumerate(show(folder, options.model), 1):
+        points += shown.points
+        text = textwrap.fill(shown.line, 96, initial_indent="      ", subsequent_indent="      ")
+        print(f"{number:>2}/{count} {shown.model}, {shown.points:,} points: {shown.picture.name}\n{text}", flush=True)
+    print(f"\n{points:,} points in {human_seconds(time.monotonic() - started)}")
+    return 0
 
 
 def _words(given: list[str]) -> list[str]:
