@@ -165,9 +165,14 @@ def _start_jax(dtype: str, devices: int | None) -> None:
         raise SpecError(f"--devices {devices} is more than {MAX_DEVICES}; a CPU gains nothing beyond one a core")
     if "JAX_NUM_CPU_DEVICES" not in os.environ:
         try:
-            jax.config.update("jax_num_cpu_devices", devices or len(os.sched_getaffinity(0)))
+            jax.config.update("jax_num_cpu_devices", devices or _cores())
         except RuntimeError:  # a program that calls main() has started JAX; its devices are what there is
             pass
+
+
+def _cores() -> int:
+    """Cores that this process may use; macOS does not restrict them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_figures(sweep: Any) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from hetjax.ctmc.elimination import solve as eliminate
 from hetjax.ctmc.stationary import stationary
-from hetjax.processes.checks import as_real, concrete, pytree, require
+from hetjax.processes.checks import as_real, concrete, off_diagonal, pytree, require
 from hetjax.processes.phase_type import PH
 from hetjax.processes.phase_type import erlang as erlang_service
 
@@ -100,7 +100,7 @@ class MAP:
     def is_valid(self) -> Array:
         """True where (D0, D1) are a MAP up to rounding; works on traced values."""
         scale = jnp.max(jnp.abs(self.D0))
-        off = self.D0 - jnp.diag(jnp.diag(self.D0))
+        off = off_diagonal(self.D0)
         rows = jnp.sum(self.D0 + self.D1, axis=-1)
         return (
             jnp.all(off >= 0)
@@ -126,7 +126,7 @@ class MAP:
         """``arrivals`` successive interarrival times and the phases just after them, started in stationarity."""
         dtype = self.D0.dtype
         rates = -jnp.diag(self.D0)
-        stay = self.D0 - jnp.diag(jnp.diag(self.D0))
+        stay = off_diagonal(self.D0)
         cumulative = jnp.cumsum(jnp.concatenate([self.D1, stay], axis=1) / rates[:, None], axis=1)
         start_key, key = jax.random.split(key)
         start = jax.random.choice(start_key, self.phases, p=self.arrival_phase_law())

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hetjax.ctmc.elimination import solve as eliminate
-from hetjax.processes.checks import as_real, concrete, pytree, require
+from hetjax.processes.checks import as_real, concrete, off_diagonal, pytree, require
 
 Array = jax.Array
 
@@ -80,7 +80,7 @@ class PH:
         """True where (alpha, T) are a phase-type distribution up to rounding; works on traced values."""
         tolerance = 64 * jnp.finfo(self.T.dtype).eps
         scale = jnp.max(jnp.abs(self.T))
-        off = self.T - jnp.diag(jnp.diag(self.T))
+        off = off_diagonal(self.T)
         return (
             jnp.all(self.alpha >= 0)
             & (jnp.abs(jnp.sum(self.alpha) - 1) <= tolerance)
@@ -99,7 +99,7 @@ class PH:
         """Independent samples of the given shape; cost grows with the number of phases visited."""
         dtype = self.T.dtype
         rates = -jnp.diag(self.T)
-        moves = self.T - jnp.diag(jnp.diag(self.T))
+        moves = off_diagonal(self.T)
         cumulative = jnp.cumsum(moves / rates[:, None], axis=1)  # beyond the last: absorbed
         size = math.prod(shape)
         start_key, key = jax.random.split(key)
