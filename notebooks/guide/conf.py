@@ -29,7 +29,6 @@ myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"
 exclude_patterns = ["_build"]
-suppress_warnings = ["mystnb.unknown_mime_type"]
 
 html_theme = "furo"
 html_title = f"hetjax {release}"
@@ -75,8 +74,10 @@ def make_sources(app: Any) -> None:
     pictures.draw_all(made)
     (made / "list_of_models.md").write_text(reference.list_of_models(), encoding="utf-8")
     (made / "command_line.md").write_text(reference.command_line(), encoding="utf-8")
-    for source in sorted(HERE.parent.glob("[0-9]*.py")):
+    notebooks = sorted(HERE.parent.glob("[0-9]*.py"))
+    for source in notebooks:
         jupytext.write(jupytext.read(source), made / "notebooks" / f"{source.stem}.ipynb")
+    (made / "notebooks.md").write_text(reference.list_of_notebooks([path.stem for path in notebooks]), encoding="utf-8")
 
 
 def setup(app: Any) -> None:

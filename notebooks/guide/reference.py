@@ -1,8 +1,9 @@
-"""Pages that are made from the package itself: the list of models, the command line."""
+"""Pages that are made when the site is built: the list of models, the command line, the notebooks."""
 
 import contextlib
 import io
 import re
+from collections.abc import Sequence
 
 from hetjax.cli.parser import make_parser
 from hetjax.models.registry import get_model, model_names
@@ -24,6 +25,12 @@ def list_of_models() -> str:
             lines.append(f"| `{metric.name}` | {metric.unit} | {_cell(metric.meaning)} | {_cell('; '.join(notes))} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def list_of_notebooks(names: Sequence[str]) -> str:
+    """The page of the notebooks called ``names``."""
+    return "\n".join(["# Notebooks", "", "Text files in the folder notebooks/ of the repository; open them with jupytext.",
+                      "", "```{toctree}", ":maxdepth: 1", "", *(f"notebooks/{name}" for name in names), "```", ""])
 
 
 def command_line() -> str:
