@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from docutils.nodes import SkipNode
+from docutils.utils.math.latex2mathml import tex2mathml
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
@@ -21,7 +24,7 @@ release = version = hetjax.__version__
 author = "the hetjax contributors"
 project_copyright = "the hetjax contributors, Apache-2.0"
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.viewcode", "myst_nb"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "myst_nb"]
 napoleon_numpy_docstring = False
 napoleon_use_param = napoleon_use_rtype = False
 napoleon_use_ivar = True
@@ -31,6 +34,8 @@ nb_execution_mode = "off"
 exclude_patterns = ["_build"]
 
 html_theme = "furo"
+html_static_path, html_css_files = ["style"], ["guide.css"]
+html_math_renderer = "mathml"
 html_title = f"hetjax {release}"
 html_show_sphinx = False
 pygments_style = "default"
@@ -76,10 +81,27 @@ def make_sources(app: Any) -> None:
     (made / "command_line.md").write_text(reference.command_line(), encoding="utf-8")
     notebooks = sorted(HERE.parent.glob("[0-9]*.py"))
     for source in notebooks:
-        jupytext.write(jupytext.read(source), made / "notebooks" / f"{source.stem}.ipynb")
+        notebook = jupytext.read(source)
+        notebook.metadata.setdefault("kernelspec", {"name": "python3", "display_name": "Python 3", "language": "python"})
+        notebook.metadata.setdefault("language_info", {"name": "python"})
+        jupytext.write(notebook, made / "notebooks" / f"{source.stem}.ipynb")
     (made / "notebooks.md").write_text(reference.list_of_notebooks([path.stem for path in notebooks]), encoding="utf-8")
 
 
+def skip_fields(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Fields of named tuples stand in their signature and are explained in the text of their class."""
+    return True if type(obj).__name__ == "_tuplegetter" else None
+
+
+def visit_math(writer: Any, node: Any) -> None:
+    """Formulas as MathML, which browsers draw themselves: no script from elsewhere."""
+    block = node.tagname == "math_block"
+    writer.body.append(f"<p>{tex2mathml(node.astext(), as_block=True)}</p>" if block else tex2mathml(node.astext()))
+    raise SkipNode
+
+
 def setup(app: Any) -> None:
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
+    app.connect("autodoc-skip-member", skip_fields)
     app.connect("builder-inited", make_sources)
     app.connect("autodoc-process-docstring", plain_text)
