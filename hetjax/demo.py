@@ -24,12 +24,6 @@ class Study:
     plot: dict[str, Any]
     says: Callable[[Any], str] = field(repr=False)
 
-    def data(self) -> Any:
-        """Computes it."""
-        from hetjax.sweep import Sweep
-
-        return Sweep(self.model, **self.sweep).run_in_memory(devices=1)
-
 
 class Shown(NamedTuple):
     """What one study gave: the model, the line that says it, the points computed, the picture."""
@@ -46,12 +40,15 @@ def show(folder: Path, models: Collection[str] | None = None) -> Iterator[Shown]
     Needs 64-bit floats (:func:`hetjax.enable_x64`) and no extra.
     """
     from hetjax.plot import plot_sweep
+    from hetjax.sweep import Sweep
 
     folder.mkdir(parents=True, exist_ok=True)
     chosen = [study for study in STUDIES if models is None or study.model in models]
+    sweeps = [Sweep(study.model, **study.sweep) for study in chosen]  # imports the models, here and not in two threads
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
-        for study, data in zip(chosen, pool.map(Study.data, chosen), strict=True):
+        computed = pool.map(lambda sweep: sweep.run_in_memory(devices=1), sweeps)
+        for study, data in zip(chosen, computed, strict=True):
             picture, = plot_sweep(data, study.plot, folder / f"{study.model}.png")
             yield Shown(study.model, study.says(data), data.status.size, picture)
     finally:
@@ -96,14 +93,16 @@ STUDIES = (
           {"axes": {"load": {"linspace": [0.1, 3.0, 30]}, "speed": [0.25, 0.5, 1.0]}, "metrics": ["loss_reduction_1"],
            "derived": {"lambda1": "2 * load", "lambda2": "2 * load", "mu12": "speed", "mu21": "speed"},
            "const": {"mu11": 1.0, "mu22": 1.0, "servers1": 2, "servers2": 2}},
-          {"x": "load", "y": "loss_reduction_1", "hue": "speed", "title": "Overflow between two sides of two servers",
+          {"x": "load", "y": "loss_reduction_1", "hue": "speed",
+           "title": "Overflow between two sides of two servers",
            "labels": {"x": "Load of each side", "hue": "Speed at the\nother side"}},
           lambda data: "two servers a side that serve the other's type at a quarter of the speed: overflow pays up to"
                        f" load {float(data["load"][data.loss_reduction_1.sel(speed=0.25) > 0].max()):.1f}"),
     Study("supermarket",
           {"axes": {"arrival_rate": {"linspace": [0.05, 0.95, 37]}, "d": [1.0, 1.5, 2.0, 5.0]},
            "metrics": ["mean_response_time", "gain"], "const": {"scv": 1.0}},
-          {"x": "arrival_rate", "y": "mean_response_time", "hue": "d", "log": ["y"], "title": "The shortest of d queues"},
+          {"x": "arrival_rate", "y": "mean_response_time", "hue": "d", "log": ["y"],
+           "title": "The shortest of d queues"},
           lambda data: "joining the shorter of two random queues at load 0.95 is"
                        f" {float(data.gain.sel(d=2.0)[-1]):.1f} times as fast as joining one"),
     Study("supermarket_tails",
@@ -111,13 +110,14 @@ STUDIES = (
            "const": {"arrival_rate": 0.9}},
           {"x": "level", "y": "minus_log_tail", "hue": "d", "log": ["y"], "title": "Doubly exponential tails",
            "labels": {"y": "-log of the share of queues that long"}},
-          lambda data: f"one queue in {1 / float(data["tail"].sel(level=6, d=2.0)):,.0f} holds 6 customers or more with two"
-                       f" choices, one in {1 / float(data["tail"].sel(level=6, d=1.0)):.1f} with one"),
+          lambda data: f"one queue in {1 / float(data['tail'].sel(level=6, d=2.0)):,.0f} holds 6 customers or more with"
+                       f" two choices, one in {1 / float(data['tail'].sel(level=6, d=1.0)):.1f} with one"),
     Study("supermarket_finite",
           {"axes": {"N": [10, 30, 100, 300, 1000], "arrival_rate": [0.7, 0.9]},
            "metrics": ["relative_excess"], "const": {"method": 1, "d": 2.0}, "inner_batch": 1},
-          {"x": "N", "y": "relative_excess", "hue": "arrival_rate", "log": ["x", "y"], "title": "How many queues are many?",
-           "labels": {"x": "Number of queues", "y": "Relative excess of the mean queue length"}},
+          {"x": "N", "y": "relative_excess", "hue": "arrival_rate", "log": ["x", "y"],
+           "title": "How many queues are many?", "labels": {
+               "x": "Number of queues", "y": "Relative excess of the mean queue length"}},
           lambda data: "ten queues at load 0.9 are"
                        f" {float(data.relative_excess.sel(N=10, arrival_rate=0.9)):.0%} longer than infinitely many"),
     Study("threshold_queue",
@@ -127,7 +127,8 @@ STUDIES = (
           {"x": "load", "y": "r", "z": "optimal_threshold", "log": ["y", "z"], "title": "The best threshold",
            "labels": {"x": "Load", "y": "Fast over slow service rate"}},
           lambda data: "when should a slow server start? The usual heuristic costs up to"
-                       f" {float(data.simple_excess.max()):.1%}, the explicit rule {float(data.explicit_excess.max()):.2%}"),
+                       f" {float(data.simple_excess.max()):.1%}, the explicit rule"
+                       f" {float(data.explicit_excess.max()):.2%}"),
     Study("threshold_queue_map",
           {"axes": {**_LOAD, "threshold": [1, 2, 4, 8]}, "metrics": ["mean_number", "best_threshold"],
            "derived": {"arrival_rate": "1.2 * load", "threshold_quiet": "threshold", "threshold_burst": "threshold"},
@@ -147,12 +148,14 @@ STUDIES = (
     Study("allocation_gap",
           {"axes": _LOAD, "metrics": [f"{rule}_gap" for rule in _RULES],
            "derived": {"arrival_rate": "1.2 * load"}, "const": {**_BURSTS, "levels": 64}},
-          {"x": "load", "y": [f"{rule}_gap" for rule in _RULES], "title": "What threshold rules lose", "labels": {"x": "Load"}},
+          {"x": "load", "y": [f"{rule}_gap" for rule in _RULES], "title": "What threshold rules lose",
+           "labels": {"x": "Load"}},
           lambda data: "against the optimal policy, under bursts: " + _losses(data, "{}_gap")),
     Study("allocation_gap_renewal",
           {"axes": _LOAD, "metrics": [f"{rule}_gap" for rule in _RULES],
            "derived": {"arrival_rate": "1.2 * load"}, "const": {"mu1": 1.0, "mu2": 0.2, "scv": 10.0, "levels": 64}},
-          {"x": "load", "y": [f"{rule}_gap" for rule in _RULES], "title": "What threshold rules lose", "labels": {"x": "Load"}},
+          {"x": "load", "y": [f"{rule}_gap" for rule in _RULES], "title": "What threshold rules lose",
+           "labels": {"x": "Load"}},
           lambda data: "the same with independent interarrival times of SCV 10: " + _losses(data, "{}_gap")),
     Study("allocation_gap_law",
           {"axes": {"burst_length": {"geom": [0.1, 100.0, 7]}}, "metrics": [f"{rule}_max" for rule in _RULES],
@@ -171,15 +174,16 @@ STUDIES = (
     Study("parallel_queues",
           {"axes": {"split": {"linspace": [0.3, 0.95, 66]}, "arrival_rate": [0.5, 1.0, 2.0]},
            "metrics": ["mean_number"], "const": {**_NODES, "threshold_node1": 3.0, "threshold_node2": 3.0}},
-          {"x": "split", "y": "mean_number", "hue": "arrival_rate", "optimum": True, "log": ["y"], "title": "Two nodes behind a coin",
-           "labels": {"x": "Share sent to node 1"}},
+          {"x": "split", "y": "mean_number", "hue": "arrival_rate", "optimum": True, "log": ["y"],
+           "title": "Two nodes behind a coin", "labels": {"x": "Share sent to node 1"}},
           lambda data: "a router that sees nothing and tosses a coin sends"
                        f" {_least(data, 'mean_number', 'split')[2]:.0%} to the faster of two nodes at arrival rate 2"),
     Study("parallel_queues_word",
           {"axes": {"ones": range(5, 12), "threshold": [1.0, 3.0]}, "metrics": ["mean_number"],
            "derived": {"threshold_node1": "threshold", "threshold_node2": "threshold"},
            "const": {**_NODES, "arrival_rate": 2.0, "length": 12}},
-          {"x": "ones", "y": "mean_number", "hue": "threshold", "optimum": True, "title": "Two nodes served in turn",
+          {"x": "ones", "y": "mean_number", "hue": "threshold", "optimum": True,
+           "title": "Two nodes served in turn",
            "labels": {"x": "Customers of 12 sent to node 1", "hue": "Threshold"}},
           lambda data: "a router that sends customers in turn gives the faster node"
                        f" {_least(data, 'mean_number', 'ones')[1]:g} of 12 and has"

@@ -39,8 +39,8 @@ def pictures():
     return pictures
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, id=name(page), marks=[pytest.mark.slow] if page.name in LONG else [])
-                                  for page in WITH_CODE])
+@pytest.mark.parametrize("page", [
+    pytest.param(page, id=name(page), marks=[pytest.mark.slow] if page.name in LONG else []) for page in WITH_CODE])
 def test_examples_print_what_they_say(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for code in blocks(page, "python"):

@@ -82,7 +82,8 @@ def make_sources(app: Any) -> None:
     notebooks = sorted(HERE.parent.glob("[0-9]*.py"))
     for source in notebooks:
         notebook = jupytext.read(source)
-        notebook.metadata.setdefault("kernelspec", {"name": "python3", "display_name": "Python 3", "language": "python"})
+        kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        notebook.metadata.setdefault("kernelspec", kernel)
         notebook.metadata.setdefault("language_info", {"name": "python"})
         jupytext.write(notebook, made / "notebooks" / f"{source.stem}.ipynb")
     (made / "notebooks.md").write_text(reference.list_of_notebooks([path.stem for path in notebooks]), encoding="utf-8")

@@ -29,8 +29,8 @@ def list_of_models() -> str:
 
 def list_of_notebooks(names: Sequence[str]) -> str:
     """The page of the notebooks called ``names``."""
-    return "\n".join(["# Notebooks", "", "Text files in the folder notebooks/ of the repository; open them with jupytext.",
-                      "", "```{toctree}", ":maxdepth: 1", "", *(f"notebooks/{name}" for name in names), "```", ""])
+    return "\n".join(["# Notebooks", "", "Text files in the folder notebooks/ of the repository.", "",
+                      "```{toctree}", ":maxdepth: 1", "", *(f"notebooks/{name}" for name in names), "```", ""])
 
 
 def command_line() -> str:
