@@ -1,9 +1,12 @@
-"""The commands that compute: plan, run, retry, extend, refine."""
+"""The commands that compute: plan, run, retry, extend, refine, demo."""
 
 import argparse
 import os
 import sys
+import textwrap
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hetjax
@@ -80,6 +83,28 @@ def refine(options: argparse.Namespace) -> int:
                      lambda: extend_sweep(options.store, problem, options.out, _run_options(options)))
 
 
+def demo(options: argparse.Namespace) -> int:
+    """``hetjax demo``."""
+    from hetjax.demo import STUDIES, show
+    from hetjax.sweep.errors import nearest
+    from hetjax.sweep.plan import human_seconds
+
+    known = [study.model for study in STUDIES]
+    for name in options.model or []:
+        if name not in known:
+            raise SpecError(f"--model {name}: the demo has no such model{nearest(name, known)}")
+    _start_jax("float64", None)
+    folder, started, points = Path(options.out), time.monotonic(), 0
+    count = len(set(options.model or known))
+    print(f"{count} models; compiling them takes a minute or two. Pictures go to {folder}/\n", flush=True)
+    for number, shown in enumerate(show(folder, options.model), 1):
+        points += shown.points
+        text = textwrap.fill(shown.line, 96, initial_indent="      ", subsequent_indent="      ")
+        print(f"{number:>2}/{count} {shown.model}, {shown.points:,} points: {shown.picture.name}\n{text}", flush=True)
+    print(f"\n{points:,} points in {human_seconds(time.monotonic() - started)}")
+    return 0
+
+
 def _words(given: list[str]) -> list[str]:
     return [word.strip() for text in given for word in text.split(",")]
 
@@ -143,7 +168,7 @@ def start_jax(dtype: str, devices: int | None, keep_kernels: bool = True) -> Non
         raise SpecError(f"--devices {devices} is more than {MAX_DEVICES}; a CPU gains nothing beyond one a core")
     if "JAX_NUM_CPU_DEVICES" not in os.environ:
         try:
-            jax.config.update("jax_num_cpu_devices", devices or len(os.sched_getaffinity(0)))
+            jax.config.update("jax_num_cpu_devices", devices or _cores())
         except RuntimeError:  # a program that calls main() has started JAX; its devices are what there is
             pass
     if keep_kernels and jax.config.jax_enable_compilation_cache and jax.config.jax_compilation_cache_dir is None:
@@ -151,6 +176,11 @@ def start_jax(dtype: str, devices: int | None, keep_kernels: bool = True) -> Non
             hetjax.enable_compilation_cache()
         except OSError as error:
             print(f"hetjax: compiled kernels are not kept for the next run: {one_line(error)}", file=sys.stderr)
+
+
+def _cores() -> int:
+    """Cores that this process may use; macOS does not restrict them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_figures(sweep: Any) -> None:

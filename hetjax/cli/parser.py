@@ -140,6 +140,10 @@ def make_parser() -> argparse.ArgumentParser:
             _positive)
     models = command("models", look.models, "list the models with their parameters and metrics")
     models.add_argument("name", nargs="?", metavar="MODEL", help="only this model, in full")
+    demo = command("demo", compute.demo, "compute every model once in small, and draw a picture of each")
+    demo.add_argument("--out", default="hetjax-demo", metavar="FOLDER",
+                      help="where the pictures go (default: hetjax-demo)")
+    demo.add_argument("--model", action="append", metavar="MODEL", help="only this model; may be repeated")
     return parser
 
 

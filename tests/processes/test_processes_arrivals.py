@@ -10,6 +10,7 @@ import pytest
 
 from hetjax.processes import (
     MAP,
+    PH,
     erlang,
     erlang_arrivals,
     exponential,
@@ -164,6 +165,16 @@ def test_bad_input(make, words):
     with pytest.raises(ValueError, match=words) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+def test_rounding_in_a_compiled_program_makes_no_process_illegal():
+    """Diagonal rates computed twice in one program, with and without a fused multiply-add, differed by 1e-17."""
+    def legal(rate):
+        service = PH(jnp.array([0.95, 0.05]), -jnp.diag(jnp.array([1.9, 0.1]) / (1 / rate)))
+        return service.is_valid() & renewal(service).is_valid()
+
+    rates = 1.2 * jnp.linspace(0.1, 0.9, 257)
+    assert jnp.all(jax.jit(jax.vmap(legal))(rates))
 
 
 def test_samples():
