@@ -15,7 +15,7 @@ MAX_DEVICES = 1024
 
 def plan(options: argparse.Namespace) -> int:
     """``hetjax plan``."""
-    sweep = _load(options)
+    sweep = load_sweep(options)
     _check_figures(sweep)
     print(sweep.plan(devices=options.devices, block_points=options.block_points, inner_batch=options.inner_batch,
                      calibrate=not options.no_calibrate))
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     """``hetjax run``."""
     if options.overwrite and options.resume:
         raise SpecError("--overwrite and --resume contradict each other; give one of them")
-    sweep = _load(options)
+    sweep = load_sweep(options)
     if not options.no_plot:
         _check_figures(sweep)
     from hetjax.sweep.run import run_sweep
@@ -62,7 +62,7 @@ def retry(options: argparse.Namespace) -> int:
 
 def extend(options: argparse.Namespace) -> int:
     """``hetjax extend``."""
-    sweep = _load(options)
+    sweep = load_sweep(options)
     from hetjax.sweep.grow import extend_sweep
 
     return _computed(options, options.out, lambda: extend_sweep(
@@ -113,7 +113,7 @@ def _computed(options: argparse.Namespace, store: str, compute: Callable[[], Any
     return int(result.exit_code)
 
 
-def _load(options: argparse.Namespace) -> Any:
+def load_sweep(options: argparse.Namespace) -> Any:
     """The bound sweep of the SPEC argument, with JAX set up for it."""
     from hetjax.sweep.spec import parse_spec, read_text
 

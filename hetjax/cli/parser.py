@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 import hetjax
 from hetjax.cli import compute, look
 from hetjax.cli.figure import add_figure
+from hetjax.cli.optimize import optimize
 
 EXIT_CODES = """exit codes:
   0   complete and clean; verify: intact; diff: equal
@@ -42,17 +43,23 @@ def make_parser() -> argparse.ArgumentParser:
 
     plan = command("plan", compute.plan, "say what a sweep will cost (points, blocks, bytes, compilations, time)")
     run = command("run", compute.run, "compute a sweep to a store, then draw its figures")
-    _add_size(plan, run)
+    best = command("optimize", optimize, "find the optimum of a specification with a table [optimize]: one point as a"
+                   " table on the screen, a grid to a store, then draw its figures")
+    _add_size(plan, run, best)
     plan.add_argument("--no-calibrate", action="store_true", help="do not compile and time the kernel")
-    run.add_argument("--full", action="store_true",
-                     help="on resume read every committed chunk (default: compare sizes and checksums with the log)")
-    run.add_argument("--shard", type=_shard, metavar="I/N",
-                     help="compute only part I of N (0 <= I < N), beside other parts; needs --resume auto; a last run"
-                          " without it completes the store")
-    run.add_argument("--resume", choices=("auto", "must"),
-                     help="auto: continue the store or start it; must: only continue")
-    run.add_argument("--overwrite", action="store_true", help="delete an existing store first")
-    run.add_argument("--no-plot", action="store_true", help="do not draw the figures of [plot] at the end")
+    for sub in (run, best):
+        sub.add_argument("--full", action="store_true",
+                         help="on resume read every committed chunk (default: compare sizes and checksums with the"
+                              " log)")
+        sub.add_argument("--shard", type=_shard, metavar="I/N",
+                         help="compute only part I of N (0 <= I < N), beside other parts; needs --resume auto; a last"
+                              " run without it completes the store")
+        sub.add_argument("--resume", choices=("auto", "must"),
+                         help="auto: continue the store or start it; must: only continue")
+        sub.add_argument("--overwrite", action="store_true", help="delete an existing store first")
+        sub.add_argument("--no-plot", action="store_true", help="do not draw the figures of [plot] at the end")
+    best.add_argument("--out", metavar="STORE", help="the store to write; not needed for one point")
+    best.add_argument("--json", action="store_true", help="one point as JSON")
     status = command("status", look.status, "say how far a store is")
     _add_store(status)
     status.add_argument("--watch", nargs="?", const=2.0, type=_seconds, metavar="SECONDS",
@@ -76,9 +83,9 @@ def make_parser() -> argparse.ArgumentParser:
     refine.add_argument("--minimize", metavar="METRIC",
                         help="only beside the values at which METRIC is least over these axes, for some values of the"
                              " others; repeat the command on the new store to come closer")
-    _add_executor(run, retry)
-    _add_devices(plan, run, retry, extend, refine)
-    _add_running(run, retry, extend, refine)
+    _add_executor(run, best, retry)
+    _add_devices(plan, run, best, retry, extend, refine)
+    _add_running(run, best, retry, extend, refine)
     for sub in (run, extend, refine):
         sub.add_argument("--out", required=True, metavar="STORE", help="the store to write, like results.zarr")
     export = command("export", look.export, "write a store, or part of it, as netCDF, Parquet or CSV")

@@ -30,7 +30,7 @@ class Sweep:
     mapping as in the TOML form (``{"linspace": [0, 1, 5], "where": "q < r"}``). ``metrics``: names (default: all
     inexpensive ones of the model). ``grad``: ``{"of": [...], "wrt": [...]}``, or a list of parameters to differentiate
     all metrics with respect to. ``const``, ``derived``, ``zip``, ``design`` (a table of points beside or instead of
-    axes): as in the TOML form. Results have the dtype ``dtype``.
+    axes), ``optimize`` (what to minimise at every point): as in the TOML form. Results have the dtype ``dtype``.
 
     Errors are SpecError, a ValueError: key, value, domain and remedy in one line.
 
@@ -47,11 +47,11 @@ class Sweep:
                  const: Mapping[str, float] | None = None, derived: Mapping[str, str] | None = None,
                  zip: Mapping[str, Sequence[str]] | None = None, design: Mapping[str, Any] | None = None,
                  dtype: str = "float64", title: str = "", plot: Any = None,
-                 run: Mapping[str, int | str] | None = None, inner_batch: int | None = None,
-                 block_points: int | None = None) -> None:
+                 run: Mapping[str, int | str] | None = None, optimize: Mapping[str, Any] | None = None,
+                 inner_batch: int | None = None, block_points: int | None = None) -> None:
         axes = {} if axes is None else axes
         for what, table in (("axes", axes), ("const", const or {}), ("derived", derived or {}), ("zip", zip or {}),
-                            ("design", design or {})):
+                            ("design", design or {}), ("optimize", optimize or {})):
             if not isinstance(table, Mapping):
                 raise SpecError(f"{what} = {show(table)} is no mapping; give one of names, like {what}={{'q': ...}}")
         for what, names in (("metrics", metrics), ("grad", grad if grad is not None else ())):
@@ -69,6 +69,8 @@ class Sweep:
                "zip": {k: _listed(v) for k, v in (zip or {}).items()}, "plot": plot or {}, "run": run or {}}
         if design is not None:
             raw["design"] = {key: _design_entry(value) for key, value in design.items()}
+        if optimize is not None:
+            raw["optimize"] = dict(optimize)
         self._set(bind(Spec.from_dict(raw), model if isinstance(model, Model) else None), None)
 
     def _set(self, problem: Problem, text: str | None) -> None:

@@ -30,6 +30,8 @@ _started_in: list[int] = []  # the process in which the devices were first used
 
 def default_inner_batch(problem: Problem, platform: str) -> int:
     """Points of one vectorised batch: on a CPU its working set stays in the cache; a GPU wants many."""
+    if problem.spec.optimize is not None:
+        return 64 if platform == "cpu" else 1 << 12  # points wait for the slowest of their batch
     if platform == "cpu":
         return 128 if problem.gradients else 1024
     return 1 << 14 if problem.gradients else 1 << 17

@@ -94,7 +94,8 @@ class Problem:
                               "where": a.where.text if a.where else None} for a in spec.axes},
             "derived": {name: e.text for name, e in spec.derived.items()},
             "const": {name: _exact(v) for name, v in self.const.items()},
-            **({"design": dict(spec.design)} if spec.design is not None else {})}
+            **({"design": dict(spec.design)} if spec.design is not None else {}),
+            **({"optimize": spec.optimize.canonical()} if spec.optimize is not None else {})}
 
     @property
     def spec_hash(self) -> str:
@@ -152,12 +153,19 @@ def differences(old: Any, new: Any, field: str = "") -> list[str]:
 
 
 def bind(spec: Spec, model: Model | None = None) -> Problem:
-    """Checks ``spec`` against its model (looked up by name unless given) and returns the bound problem."""
+    """Checks ``spec`` against its model (looked up by name unless given) and returns the bound problem.
+
+    With a table [optimize] the problem's model is that of the optimum (:mod:`hetjax.sweep.optimum`).
+    """
     if model is None:
         try:
             model = get_model(spec.model)
         except ValueError as error:
             raise SpecError(f"[sweep] model: {error}".replace("\n", " ")) from None
+    if spec.optimize is not None:
+        from hetjax.sweep.optimum import optimum_model
+
+        model = optimum_model(model, spec.optimize)
     if spec.version is not None and spec.version != model.version:
         raise SpecError(f"[sweep] version = {spec.version}, but model {spec.model!r} is at version {model.version} and"
                         " its results differ; update the key or install the matching hetjax")

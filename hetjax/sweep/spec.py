@@ -21,8 +21,9 @@ from hetjax.sweep.checks import check_choice, check_identifier, check_keys, chec
 from hetjax.sweep.design import POINT, Design, read_design
 from hetjax.sweep.errors import SpecError, nearest, show
 from hetjax.sweep.expressions import Expression, parse_expression
+from hetjax.sweep.optimize_table import OptimizeTable, read_optimize
 
-TABLES = ("sweep", "axes", "zip", "design", "derived", "const", "plot", "run")
+TABLES = ("sweep", "axes", "zip", "design", "derived", "const", "optimize", "plot", "run")
 SWEEP_KEYS = ("model", "version", "title", "metrics", "grad", "dtype", "inner_batch", "block_points")
 RUN_KEYS = ("check", "on_mismatch", "max_failures")
 AXIS_FORMS = ("linspace", "geom", "values", "range")
@@ -89,6 +90,7 @@ class Spec:
     plot: Any = field(default_factory=dict)
     policy: Policy = Policy()
     design: Mapping[str, Any] | None = None  # how the table of points was made, if there is one
+    optimize: OptimizeTable | None = None  # what to minimise at every point, if anything
 
     @property
     def design_columns(self) -> tuple[str, ...]:
@@ -128,7 +130,7 @@ class Spec:
             raise SpecError("the table [sweep] is missing; it names the model and its metrics")
         sweep = raw["sweep"]
         check_keys(sweep, SWEEP_KEYS, "key of [sweep]")
-        if not raw.get("axes") and "design" not in raw:
+        if not raw.get("axes") and "design" not in raw and "optimize" not in raw:
             raise SpecError("the table [axes] is missing or empty; give an axis like q = { linspace = [0.1, 0.9, 9] }")
         axes = tuple(_axis(name, value) for name, value in raw.get("axes", {}).items())
         dims = _dims(axes, raw.get("zip", {}))
@@ -152,7 +154,8 @@ class Spec:
             title=_text(sweep, "title"), version=_whole(sweep, "version", 0),
             inner_batch=_whole(sweep, "inner_batch", 1), block_points=_whole(sweep, "block_points", 1),
             plot=_json(raw.get("plot", {})), policy=_policy(raw.get("run", {})),
-            design=design.about if design else None)
+            design=design.about if design else None,
+            optimize=read_optimize(raw["optimize"]) if "optimize" in raw else None)
         conditions = ((f"{'[design]' if a.name in spec.design_columns else f'[axes] {a.name}'} where", a.where)
                       for a in axes if a.where)
         for what, expression in [*((f"[derived] {n}", e) for n, e in derived.items()), *conditions]:

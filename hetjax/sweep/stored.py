@@ -16,6 +16,7 @@ from hetjax.models.registry import Model
 from hetjax.sweep.design import DRAWN
 from hetjax.sweep.errors import SpecError, SweepError, one_line
 from hetjax.sweep.expressions import parse_expression
+from hetjax.sweep.optimize_table import from_canonical
 from hetjax.sweep.place import holds_store, place, zarr_store
 from hetjax.sweep.problem import Problem, bind, differences, exact_values
 from hetjax.sweep.spec import Dim, GridAxis, Spec, ordered
@@ -90,7 +91,8 @@ def stored_problem(path: str | os.PathLike[str], model: Model | None = None) -> 
             grad_of=tuple(stored["grad_of"]), grad_wrt=tuple(stored["grad_wrt"]), derived=ordered(derived),
             const={k: v if isinstance(v, int) else float.fromhex(v) for k, v in stored["const"].items()},
             dtype=stored["dtype"], title=attributes["title"], inner_batch=attributes["inner_batch"],
-            plot=attributes["plot"], design=stored.get("design"))
+            plot=attributes["plot"], design=stored.get("design"),
+            optimize=from_canonical(stored["optimize"]) if "optimize" in stored else None)
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, SweepError):
             raise
