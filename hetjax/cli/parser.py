@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 import hetjax
 from hetjax.cli import compute, look
 from hetjax.cli.figure import add_figure
+from hetjax.cli.fit import add_fit, fit
 from hetjax.cli.optimize import optimize
 
 EXIT_CODES = """exit codes:
@@ -119,6 +120,8 @@ def make_parser() -> argparse.ArgumentParser:
     explore.add_argument("--limit", type=_positive, default=50, metavar="MB", help="size of the page (default: 50)")
     for sub in (export, diff, plot, explore):
         sub.add_argument("--allow-incomplete", action="store_true", help="also of a store that is not finished")
+    add_fit(command("fit", fit, "estimate rates, laws and the stalling buffer from a log of arrivals and services"),
+            _positive)
     models = command("models", look.models, "list the models with their parameters and metrics")
     models.add_argument("name", nargs="?", metavar="MODEL", help="only this model, in full")
     return parser

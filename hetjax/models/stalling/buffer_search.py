@@ -6,7 +6,6 @@ N(K) fell and then rose in every case tried; a short line can add a second local
 more customers holds fewer). Hence: find the *last* place where N stops falling, and weigh it against K = 0.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +21,7 @@ from hetjax.models.stalling.buffer_slope import (
     step_bracket,
     step_total,
 )
+from hetjax.numerics.bracket import close_in, follow
 
 ROOT_STEPS = 10  # interpolation steps on a bracket [K, 2K]: the slope is close to a straight line there
 FLAT = 8  # neighbours whose scaled difference is below this many roundings of its terms cannot be told apart
@@ -56,7 +56,7 @@ def bracketing_search(f: Fixed, largest: jax.Array) -> Found:
     grid = jnp.minimum(2.0 ** jnp.arange(-1, 24, dtype=largest.dtype), largest)
     (_, f_end, low, high, f_low, f_high), _ = lax.scan(scan, (zero, start, zero, zero, start, start), grid)
     turned, falls_on = high > low, f_end < 0
-    low, high, root = _close_in(slope, low, high, f_low, f_high)
+    low, high, root = close_in(slope, low, high, f_low, f_high, ROOT_STEPS)
     interior = turned & ~falls_on
     last = jnp.where(falls_on, largest, jnp.where(interior, root, 0))
     # the same candidate among whole numbers: N(K+1) >= N(K) first holds at floor(last) or just after
@@ -75,34 +75,6 @@ def bracketing_search(f: Fixed, largest: jax.Array) -> Found:
                  jnp.where(idle | ~rises_at_zero, 1, 2).astype(K.dtype))
 
 
-def _close_in(slope: Callable[[jax.Array], jax.Array], low: jax.Array, high: jax.Array, f_low: jax.Array,
-              f_high: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(low, high, root) by :data:`ROOT_STEPS` steps of Chandrupatla: inverse quadratic where safe, else halving."""
-    tiny, eps = jnp.finfo(low.dtype).tiny, jnp.finfo(low.dtype).eps
-
-    def quotient(x: jax.Array, y: jax.Array) -> jax.Array:
-        return x / jnp.where(y == 0, tiny, y)
-
-    def step(carry: Any, _: None) -> tuple[Any, None]:
-        a, b, fa, fb, t = carry
-        x = a + t * (b - a)
-        fx = slope(x)
-        same = (fx < 0) == (fa < 0)
-        c, fc = jnp.where(same, a, b), jnp.where(same, fa, fb)
-        b, fb = jnp.where(same, b, a), jnp.where(same, fb, fa)
-        a, fa = x, fx
-        position, height = quotient(a - b, c - b), quotient(fa - fb, fc - fb)
-        smooth = (height * height < position) & ((1 - height) * (1 - height) < 1 - position)
-        t = (quotient(fa, fb - fa) * quotient(fc, fb - fc)
-             + quotient(c - a, b - a) * quotient(fa, fc - fa) * quotient(fb, fc - fb))
-        least = jnp.minimum(quotient(eps * jnp.abs(a), jnp.abs(b - a)), 0.5)
-        return (a, b, fa, fb, jnp.where(smooth, jnp.clip(t, least, 1 - least), 0.5)), None
-
-    first = jnp.clip(quotient(f_high, f_high - f_low), 0, 1)
-    (a, b, fa, fb, _), _ = lax.scan(step, (high, low, f_high, f_low, first), None, length=ROOT_STEPS)
-    return jnp.minimum(a, b), jnp.maximum(a, b), jnp.where(jnp.abs(fa) < jnp.abs(fb), a, b)
-
-
 def follow_root(f: Fixed, K_real: jax.Array, largest: jax.Array) -> jax.Array:
     """``K_real`` with the derivatives of the implicit function dN/dK = 0; a constant where it lies on an end."""
     settled = (K_real <= 0) | (K_real >= largest)
@@ -110,8 +82,7 @@ def follow_root(f: Fixed, K_real: jax.Array, largest: jax.Array) -> jax.Array:
     def equation(K: jax.Array) -> jax.Array:
         return jnp.where(settled, K - K_real, slope_bracket(f, state(f, jnp.where(settled, 1, K))).value)
 
-    return lax.custom_root(equation, lax.stop_gradient(K_real), lambda _, guess: guess,
-                           lambda linear, y: y / linear(jnp.ones_like(y)))
+    return follow(equation, K_real)
 
 
 def rises_beyond(f: Fixed, at: State, least: jax.Array) -> jax.Array:
