@@ -76,12 +76,12 @@ import numpy as np
 
 from hetjax import Axis, Metric, Model, ctmc
 
-PLACES = 40  # levels: customers present. Phases: 0 asleep, 1 waking, 2 awake
+PLACES = 50  # levels: customers present. Phases: 0 asleep, 1 waking, 2 awake
 AXES = (Axis("arrival_rate", 0.01, 10, "1/time", "arrivals per unit time"),
         Axis("wake_rate", 0.01, 100, "1/time", "1 / mean time that waking takes"),
         Axis("threshold", 1, PLACES - 1, "customers", "customers waiting that wake the server", integer=True),
         Axis("service_rate", 0.01, 100, "1/time", "services per unit time", default=1.0),
-        Axis("patience", 0.1, 1000, "time", "mean time that a waiting customer stays", default=5.0))
+        Axis("patience", 0.1, 1000, "time", "mean time that a waiting customer stays", default=10.0))
 METRICS = (Metric("mean_number", "customers", "mean number in the system"),
            Metric("p_abandon", "1", "share of customers who leave unserved"),
            Metric("p_powered", "1", "share of the time in which the server draws power (awake or waking)"),
@@ -165,7 +165,7 @@ print(len(MODEL_FILE.splitlines()), "lines")
 sweep = hetjax.Sweep(
     "wake_up:MODEL",
     {"arrival_rate": {"linspace": [0.05, 0.95, 10 if SMALL else 91]},
-     "wake_rate": [0.1, 0.3, 1.0, 3.0], "threshold": {"range": [1, 15]}},
+     "wake_rate": [0.1, 0.3, 1.0, 3.0], "threshold": {"range": [1, 12]}},
     metrics=[metric.name for metric in MODEL.metrics], grad={"of": ["p_abandon"], "wrt": ["wake_rate"]},
     title="A sleeping server with impatient customers")
 sweep.run(here / "wake_up.zarr")
@@ -183,7 +183,7 @@ assert data.p_full.max() < 1e-14
 # which the model is written once more, as rates and moves and without any limit to the places.
 
 # %%
-system = {"arrival_rate": 0.65, "wake_rate": 0.3, "service_rate": 1.0, "patience": 5.0}
+system = {"arrival_rate": 0.65, "wake_rate": 0.3, "service_rate": 1.0, "patience": 10.0}
 exact = data.sel(arrival_rate=0.65, wake_rate=0.3, method="nearest")
 thresholds = exact.threshold.values
 names = ("mean_number", "p_abandon", "p_powered", "wake_ups")
@@ -216,7 +216,7 @@ def dense(T):
                 triples.append((i, state(customers, 2 if customers else 0), 0.3))
             if customers:
                 triples.append((i, state(customers - 1, server if customers > 1 or server < 2 else 0),
-                                (1.0 if server == 2 else 0.0) + (customers - (server == 2)) / 5.0))
+                                (1.0 if server == 2 else 0.0) + (customers - (server == 2)) / 10.0))
     return ctmc.generator(triples, len(number)), np.array(list(number))
 
 
@@ -232,7 +232,7 @@ assert solved.status == hetjax.Status.OK and abs(mean / levels - 1) < 1e-12
 def rates(state):
     customers, server = state[0], state[1]
     waiting = jnp.maximum(customers - (server == 2), 0)
-    return 0.65, jnp.where(server == 1, 0.3, 0.0), jnp.where(server == 2, 1.0, 0.0), waiting / 5.0
+    return 0.65, jnp.where(server == 1, 0.3, 0.0), jnp.where(server == 2, 1.0, 0.0), waiting / 10.0
 
 
 def move(state, event):
@@ -247,12 +247,12 @@ def move(state, event):
 def rewards(state):
     customers, server, _ = state
     waiting = jnp.maximum(customers - (server == 2), 0)
-    return {"mean_number": customers, "p_abandon": waiting / 5.0 / 0.65, "p_powered": jnp.where(server > 0, 1.0, 0.0)}
+    return {"mean_number": customers, "p_abandon": waiting / 10.0 / 0.65, "p_powered": jnp.where(server > 0, 1.0, 0.0)}
 
 
 often = thresholds[:7]  # higher ones are hardly ever reached
 simulated = jax.jit(jax.vmap(lambda T, key: ctmc.simulate(
-    ctmc.transition_chain(rates, move), (0, 0, T), key, rewards=rewards, events=1000 if SMALL else 8000, warmup=300,
+    ctmc.transition_chain(rates, move), (0, 0, T), key, rewards=rewards, events=1000 if SMALL else 8000, warmup=1000,
     replications=128 if SMALL else 512)))(jnp.asarray(often, jnp.int32),
                                           jax.random.split(jax.random.key(1), len(often)))
 assert (simulated.status == hetjax.Status.OK).all()
@@ -293,42 +293,54 @@ for i, wake in enumerate(data.wake_rate.values):
     curve = one.sel(wake_rate=wake)
     axes.plot(100 * curve.p_powered, 100 * curve.p_abandon, color=CATEGORIES[i], linestyle=DASHES[i], marker=MARKERS[i],
               markersize=4, label=f"{wake:g}")
-    for T in (1, 5, 15):
+    for T in (1, 4):
         at = curve.sel(threshold=T)
-        axes.annotate(f"$T = {T}$" if i in (0, 3) else f"{T}", (100 * float(at.p_powered), 100 * float(at.p_abandon)),
-                      xytext=(6, 4), textcoords="offset points", fontsize=7.5)
+        axes.annotate(f"$T = {T}$", (100 * float(at.p_powered), 100 * float(at.p_abandon)), xytext=(7, 3),
+                      textcoords="offset points", fontsize=7.5)
 axes.set(xlabel="Time under power (%)", ylabel="Customers who give up (%)", ylim=(0, None),
-         title=f"$\\lambda = {float(one.arrival_rate):.2g}$, $\\mu = 1$, mean patience 5")
+         title=f"$\\lambda = {float(one.arrival_rate):.2g}$, $\\mu = 1$, mean patience 10")
 figure.legend(title="Wake rate $\\theta$ (1/time)", loc="outside right center")
 show(figure, "08_power_against_customers")
 
 # %% [markdown]
-# With a price for both, $C = $ power $+\;3\,\lambda P_{abandon}$ (a lost customer costs three units of powered time),
-# the best threshold follows for every load; and the derivative tells where a faster start saves most customers.
+# Give everything a price per unit time: 1 for power, 2 for each wake-up, 5 for each customer who gives up,
+#
+# $$C = P_{power} + 2\,w + 5\,\lambda P_{abandon}.$$
+#
+# The best threshold follows for every load, and the derivative says how many customers a faster start would keep. A gap
+# means that the best threshold of the sweep is its last: better not wake at all.
 
 # %%
-cost = data.p_powered + 3 * data.arrival_rate * data.p_abandon
-data["cost"] = cost.assign_attrs(units="1/time", long_name="cost")
-figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.3))
-best = data.threshold[cost.argmin("threshold")]
+data["cost"] = data.p_powered + 2 * data.wake_ups + 5 * data.arrival_rate * data.p_abandon
+data.cost.attrs = {"units": "1/time", "long_name": "cost per unit time"}
+best = data.threshold[data.cost.argmin("threshold")]
+inside = best < data.threshold[-1]
 saved = (-data.arrival_rate * data.d_p_abandon__d_wake_rate).sel(threshold=best)
+figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.3))
 for i, wake in enumerate(data.wake_rate.values):
-    look = {"color": CATEGORIES[i], "linestyle": DASHES[i]}
-    left.step(data.arrival_rate, best.sel(wake_rate=wake), where="mid", label=f"{wake:g}", **look)
-    right.plot(data.arrival_rate, saved.sel(wake_rate=wake), **look)
-left.set(ylabel="Best threshold $T^*$ (customers)", ylim=(0, 16))
-right.set(ylabel=r"$-\lambda\,\partial P_{abandon}/\partial\theta$ at $T^*$ (customers)", yscale="log")
-for panel in (left, right):
-    panel.set_xlabel(r"Arrival rate $\lambda$ (1/time)")
-figure.legend(title="Wake rate $\\theta$ (1/time)", loc="outside right center")
-show(figure, "08_best_threshold")
-for wake in data.wake_rate.values:
+    look = {"color": CATEGORIES[i], "linestyle": DASHES[i], "label": f"{wake:g}"}
+    left.step(data.arrival_rate, best.where(inside).sel(wake_rate=wake), where="mid", **look)
+    right.plot(data.arrival_rate, saved.where(inside).sel(wake_rate=wake), **look)
     row = best.sel(wake_rate=wake)
-    print(f"wake rate {wake:g}: best threshold from {int(row.min())} to {int(row.max())}")
+    where = data.arrival_rate.values[inside.sel(wake_rate=wake).values]
+    print(f"wake rate {wake:g}: worth waking from an arrival rate of {where[0]:.2f} on,"
+          f" best threshold {int(row.values[-1])} at {float(data.arrival_rate[-1]):.2f}")
+left.set(ylabel="Best threshold $T^*$ (customers)", ylim=(0, 12.5))
+right.set(ylabel=r"$-\lambda\,\partial P_{abandon}/\partial\theta$ at $T^*$ (customers)", yscale="log", ylim=(1e-4, 3))
+for panel in (left, right):
+    panel.set(xlabel=r"Arrival rate $\lambda$ (1/time)", xlim=(0, 1))
+figure.legend(*left.get_legend_handles_labels(), title="Wake rate $\\theta$ (1/time)", loc="outside right center")
+show(figure, "08_best_threshold")
+
+# %% [markdown]
+# How much does a wrong threshold cost? `hetjax.plot.draw` maps the excess over the best one, in percent.
 
 # %%
-figure = draw(data, {"x": "arrival_rate", "y": "threshold", "z": "cost", "facets": "wake_rate", "optimum": True})
-show(figure, "08_cost_map")
+figure = draw(data, {"x": "arrival_rate", "y": "threshold", "z": "cost", "facets": "wake_rate", "optimum": True,
+                     "relative": {"over": "threshold", "to": "min"}, "limits": {"z": [0, 40]},
+                     "labels": {"x": "Arrival rate $\\lambda$ (1/time)", "y": "Threshold $T$ (customers)"},
+                     "title": "Excess of the cost over that with the best threshold"})
+show(figure, "08_excess_map")
 
 # %% [markdown]
 # ## What to try next

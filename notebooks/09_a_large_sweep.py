@@ -248,7 +248,8 @@ elif not SMALL:
 
 # %%
 near = data.sel(r=20.0, method="nearest")
-figure = draw(data, {"x": "q", "y": "K", "z": "mean_number", **({} if SMALL else {"facets": "n"}), "sel": {"r": float(near.r)},
+panels = {} if SMALL else {"facets": "n"}
+figure = draw(data, {"x": "q", "y": "K", "z": "mean_number", **panels, "sel": {"r": float(near.r)},
                      "relative": {"over": "K", "to": "min"}, "optimum": True, "limits": {"z": [0, 30]},
                      "title": "Excess of the mean number over that with the best buffer", "size": [9.6, 3.4]})
 show(figure, "09_excess")
