@@ -85,17 +85,17 @@ BLOCK = 250 if SMALL else 100_000
 [sweep]
 model = "stalling"
 title = "Five fast servers and some slow ones"
-metrics = ["mean_number", "p_loss"]
+metrics = ["mean_number", "p_wait"]
 
 [axes]
-q = {{ linspace = [0.05, 1.2, {size["loads"]}] }}
+q = {{ linspace = [0.05, 0.98, {size["loads"]}] }}
 r = {{ geom = [1.0, 100.0, {size["ratios"]}] }}
 K = {{ range = [0, 60] }}
 n = {{ values = {size["servers"]} }}
 
 [const]
 m = 5
-M = 20
+M = inf
 """)
 command(f"plan large.toml --block-points {BLOCK}" + (" --no-calibrate" if SMALL else ""))
 
@@ -185,7 +185,8 @@ assert len(calm) > blocks and chunks("killed.zarr") == calm
 
 # %% [markdown]
 # The log of the interrupted sweep, drawn: points over time, the kill, the time in which nothing ran (with the start of
-# the second run and its compilation), and the rest. Marks are committed blocks.
+# the second run and its compilation), and the rest. Marks are committed blocks; where the line is flat, the program for
+# the next number of servers was compiled.
 
 # %%
 lines = [line for line in log_lines("killed.zarr") if "block" in line and not line.get("recounted")]
