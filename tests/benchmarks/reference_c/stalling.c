@@ -49,7 +49,9 @@ typedef struct { V q, r, K, M, b, per_b, per_r, t, one, exponent, X, before; } P
 INLINE void phases(Point *p)
 {
     const double m = MM;
-    V base[UU], k[UU], scale[UU], inverse[UU];
+    V base[UU], k[UU], scale[UU], inverse[UU], steps[MM][UU];
+    for (int l = 1; l < MM; l++)
+        for (int u = 0; u < UU; u++) steps[l][u] = p[u].per_b * (double)l;
     for (int u = 0; u < UU; u++) {
         p[u].t = p[u].one = p[u].before = all(1);
         p[u].exponent = all(0);
@@ -59,16 +61,17 @@ INLINE void phases(Point *p)
         inverse[u] = p[u].per_b * (1 / m);
     }
     for (int j = NN; j > 0; j--) {
-        V Y[UU], w[UU], a[UU];
+        V Y[UU], w[UU], a[UU], over[UU];
         for (int u = 0; u < UU; u++) {
             Y[u] = w[u] = all(1);
             a[u] = p[u].per_r * (double)j;
+            over[u] = a[u] * p[u].per_b;
         }
 #pragma GCC unroll 16
         for (int l = 1; l < MM; l++) {
             for (int u = 0; u < UU; u++) {
-                w[u] = a[u] * Y[u] + p[u].b * w[u];
-                Y[u] = Y[u] * (double)l + w[u];
+                w[u] = over[u] * Y[u] + w[u];
+                Y[u] = Y[u] * steps[l][u] + w[u];
             }
             if (l % CHUNK == 0 && l + 1 < MM)
                 for (int u = 0; u < UU; u++) {
