@@ -2,9 +2,9 @@
  * infinite), for MM fast and NN slow servers known to the compiler (-DMM=5 -DNN=2), without checks of the domain.
  *
  * A vector holds W points; UU vectors go through the phases side by side, so that their recursions, each a chain of
- * dependent operations, fill the pipelines. Written out by hand: what the compiler may not know, namely that products
- * and sums may be fused, that the mean alone needs no more of the Poisson recursion, and that the compensated products
- * of ln rho are one fused operation each.
+ * dependent operations, fill the pipelines. By hand: the recursion over levels divided by b, so that a step is two
+ * fused operations with factors kept for all phases; no more of the Poisson recursion than the mean needs; compensated
+ * products as one fused operation each.
  */
 #include <pthread.h>
 #include <stddef.h>
