@@ -54,9 +54,10 @@ def by_gmres(balance: Any, drop: float, fill: int) -> dict[str, Any]:
                     M=LinearOperator(system.shape, factors.solve))
     law = np.append(1.0, x)
     law /= law.sum()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     flow = -balance.diagonal() * law
-    return {"drop": drop, "fill": fill, "wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu,
-            "code": int(code), "residual": float(np.abs(balance @ law).sum() / flow.sum()), "law": law}
+    return {"drop": drop, "fill": fill, "wall": wall, "cpu": cpu, "code": int(code), "law": law,
+            "residual": float(np.abs(balance @ law).sum() / flow.sum())}
 
 
 def compare(side: int, repeats: int) -> dict[str, Any]:
@@ -90,8 +91,8 @@ def main() -> None:
         found = compare(side, options.repeats)
         report["sizes"].append(found)
         ours = found["hetjax"]
-        print(f"{side} x {side}: hetjax {ours['wall']:.2f} s ({ours['cpu']:.2f} s CPU), {ours['cycles']} cycles, residual"
-              f" {ours['residual']:.0e}")
+        print(f"{side} x {side}: hetjax {ours['wall']:.2f} s ({ours['cpu']:.2f} s CPU), {ours['cycles']} cycles,"
+              f" residual {ours['residual']:.0e}", flush=True)
         for row in found["gmres"]:
             print(f"    ILU({row['drop']:g}, {row['fill']}) + GMRES {row['wall']:.2f} s ({row['cpu']:.2f} s CPU),"
                   f" residual {row['residual']:.0e}, differs by {row['total_variation']:.0e}")

@@ -9,8 +9,8 @@ parameters   K and M both at 1, 1e2, 1e4, 1e6, 2^18 points, at (5, 2) and (16, 1
              (asked: at most 1.1);
 points       1e5, 1e6, .. up to ``--largest`` points (1e8 by default, where the memory allows: 40 bytes a point and the
              result) at (5, 2): time a point over that of the fewest;
-sizes        m = n = 8, 16, .., 128: time a point over m n, over that of the largest (O(m n): at most about 1; small sizes
-             pay for what does not depend on them).
+sizes        m = n = 8, 16, .., 128: time a point over m n; O(m n) if it does not grow (small sizes pay for what does
+             not depend on them).
 """
 
 import argparse
@@ -18,10 +18,9 @@ import os
 from functools import partial
 from typing import Any
 
-import stalling_mean_number as base  # first: it sets the precision and the number of devices
-
-import jax  # noqa: I001
+import jax
 import numpy as np
+import stalling_mean_number as base  # sets the precision and the number of devices
 from jax.sharding import NamedSharding, PartitionSpec
 from timing import save, take_turns
 
@@ -70,8 +69,8 @@ def over_sizes(repeats: int) -> list[dict[str, float]]:
     sizes = (8, 16, 32, 64, 128)
     times = take_turns({str(s): partial(base.like_the_sweep(base.value(s, s), base.BATCH), *arrays) for s in sizes},
                        repeats)
-    return [{"size": s, "ns_cpu": 1e9 * times[str(s)].cpu / count, "ns_cpu_over_mn": 1e9 * times[str(s)].cpu / count / s**2}
-            for s in sizes]
+    each = {s: 1e9 * times[str(s)].cpu / count for s in sizes}
+    return [{"size": s, "ns_cpu": each[s], "ns_cpu_over_mn": each[s] / s**2} for s in sizes]
 
 
 def main() -> None:

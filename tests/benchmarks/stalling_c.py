@@ -23,10 +23,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import stalling_mean_number as base  # first: it sets the precision and the number of devices
-
-import jax  # noqa: I001
+import jax
 import numpy as np
+import stalling_mean_number as base  # sets the precision and the number of devices
 from c_reference import ARRAY, load
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from timing import save, take_turns

@@ -3,11 +3,11 @@
     python tests/benchmarks/two_devices.py [--json FILE] [--models NAME ..] [--points N] [--repeats R]
 
 Protocol. Each measurement is a process of its own, started with one or with two CPU devices. It computes all metrics
-that are not expensive, float64, at ``--points`` points: the model's first golden point with its first real axis spread
-by 2 %, batches of the sweep engine's size, shared out to the devices as the sweep engine does (``shard_map`` over
-``lax.map`` over ``vmap``, inputs on their devices beforehand). The least wall time of ``--repeats`` calls counts. Models
-of which so many points take longer than ``--seconds`` get fewer; the figure says how many. The ratio means something on
-an idle machine with two free cores only: the load average before each process is printed beside it.
+that are not expensive, float64, at ``--points`` points: the model's first golden point with its first real axis
+spread by 2 %, batches of the sweep engine's size, shared out to the devices as the sweep engine does (``shard_map``
+over ``lax.map`` over ``vmap``, inputs on their devices beforehand). The least wall time of ``--repeats`` calls counts.
+Models of which so many points take longer than ``--seconds`` get fewer; the figure says how many. The ratio means
+something on an idle machine with two free cores only: the load average before each process is printed beside it.
 """
 
 import argparse

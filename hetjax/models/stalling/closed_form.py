@@ -53,7 +53,8 @@ _mean_number = jax.custom_jvp(in_blocks(_checked_mean_number, BLOCK))
 @_mean_number.defjvp
 def _mean_number_jvp(primals: Any, tangents: Any) -> Any:
     q, r, K, M, mu1, m, n = primals
-    value, slope = jax.jvp(lambda *point: point_mean_number(*point, m, n), (q, r, K, M), tuple(tangents[:4]))
+    value, slope = jax.jvp(lambda q, r, K, M: point_mean_number(q, r, K, M, m, n), (q, r, K, M),
+                           tuple(tangents[:4]))
     good = point_status(q, r, K, M, m.value, n.value, mu1) == int(Status.OK)  # has no derivative: not traced for one
     return jnp.where(good, value, jnp.nan), jnp.where(good, slope, 0)
 
