@@ -62,8 +62,9 @@ def by_gmres(balance: Any, drop: float, fill: int) -> dict[str, Any]:
 
 def compare(side: int, repeats: int) -> dict[str, Any]:
     """Both at one size."""
-    solve = jax.jit(lambda: stationary_iterative(MOVES, (side, side)))
-    ours = take_turns({"hetjax": solve}, repeats)["hetjax"]
+    solve = jax.jit(lambda rates: stationary_iterative(dict(zip(MOVES, rates, strict=True)), (side, side)))
+    rates = tuple(MOVES.values())  # arguments: the compiler would compute with constants, and slowly
+    ours = take_turns({"hetjax": lambda: solve(rates)}, repeats)["hetjax"]
     law = np.asarray(ours.answer.value).ravel()
     balance = generator(side)
     tries = [by_gmres(balance, *setting) for setting in SETTINGS]
