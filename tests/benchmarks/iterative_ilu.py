@@ -15,6 +15,8 @@ import os
 import time
 from typing import Any
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # on a busy machine its threads wait for each other for minutes
+
 import jax
 
 jax.config.update("jax_enable_x64", True)
