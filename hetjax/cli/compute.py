@@ -93,7 +93,7 @@ def demo(options: argparse.Namespace) -> int:
     for name in options.model or []:
         if name not in known:
             raise SpecError(f"--model {name}: the demo has no such model{nearest(name, known)}")
-    _start_jax("float64", None)
+    start_jax("float64", None)
     folder, started, points = Path(options.out), time.monotonic(), 0
     count = len(set(options.model or known))
     print(f"{count} models; compiling them takes a minute or two. Pictures go to {folder}/\n", flush=True)

@@ -17,7 +17,7 @@ import numpy as np
 from hetjax.ctmc.elimination import off_diagonal
 from hetjax.ctmc.elimination import solve as eliminate
 from hetjax.ctmc.stationary import stationary
-from hetjax.processes.checks import as_real, concrete, off_diagonal, pytree, require
+from hetjax.processes.checks import as_real, concrete, pytree, require
 from hetjax.processes.phase_type import PH
 from hetjax.processes.phase_type import erlang as erlang_service
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from hetjax.ctmc.elimination import off_diagonal
 from hetjax.ctmc.elimination import solve as eliminate
-from hetjax.processes.checks import as_real, concrete, off_diagonal, pytree, require
+from hetjax.processes.checks import as_real, concrete, pytree, require
 
 Array = jax.Array
 

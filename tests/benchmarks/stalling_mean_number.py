@@ -78,14 +78,14 @@ def closed_metrics(m: int, n: int) -> Callable[..., Any]:
     return lambda q, r, K, M: point_metrics(q, r, K, M, jnp.ones_like(q), Count(m), Count(n), CLOSED)
 
 
-def like_the_sweep(point: Callable[..., Any], batch: int) -> Callable[..., Any]:
-    """``point`` over arrays on all devices, ``batch`` points at a time."""
+def like_the_sweep(point: Callable[..., Any], batch: int, mesh: Mesh = MESH) -> Callable[..., Any]:
+    """``point`` over arrays on all devices of ``mesh``, ``batch`` points at a time."""
     def part(*arrays: jax.Array) -> Any:
         rows = tuple(a.reshape(-1, batch) for a in arrays)
         return jax.tree.map(lambda a: a.reshape(-1), jax.lax.map(lambda row: jax.vmap(point)(*row), rows))
 
     everywhere = PartitionSpec("points")
-    whole = jax.shard_map(part, mesh=MESH, in_specs=everywhere, out_specs=everywhere, check_vma=False)
+    whole = jax.shard_map(part, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
     width = vector_width("cpu")
     return jax.jit(whole, compiler_options={"xla_cpu_prefer_vector_width": width} if width else None)
 

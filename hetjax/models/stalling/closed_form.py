@@ -7,11 +7,14 @@ Only h_0 is hard; see recursion.py. N is written as a base, where most of the pr
 that its derivatives keep their digits when K or M are large.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from hetjax.models.stalling.params import Params, point_status
 from hetjax.models.stalling.weights import Weights, weigh
+from hetjax.numerics.blocks import in_blocks
 from hetjax.numerics.counting import Count
 from hetjax.result import Status
 
@@ -27,9 +30,33 @@ def mean_number(params: Params) -> jax.Array:
     13.7455
     """
     p = params
-    value = point_mean_number(p.q, p.r, p.K, p.M, Count(p.m), Count(p.n))
-    code = point_status(p.q, p.r, p.K, p.M, p.m, p.n, p.mu1)
-    return jnp.where(code == int(Status.OK), value, jnp.nan)
+    leaves = jnp.broadcast_arrays(p.q, p.r, p.K, p.M, p.mu1)
+    m, n = Count(p.m), Count(p.n)
+    if leaves[0].ndim == 0:
+        return _mean_number(*leaves, m, n)
+    flat = jax.vmap(lambda *point: _mean_number(*point, m, n))(*(leaf.reshape(-1) for leaf in leaves))
+    return flat.reshape(leaves[0].shape)
+
+
+BLOCK = 1024  # points whose work arrays fit a CPU's cache together
+
+
+def _checked_mean_number(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, mu1: jax.Array, m: Count,
+                         n: Count) -> jax.Array:
+    code = point_status(q, r, K, M, m.value, n.value, mu1)
+    return jnp.where(code == int(Status.OK), point_mean_number(q, r, K, M, m, n), jnp.nan)
+
+
+_mean_number = jax.custom_jvp(in_blocks(_checked_mean_number, BLOCK))
+
+
+@_mean_number.defjvp
+def _mean_number_jvp(primals: Any, tangents: Any) -> Any:
+    q, r, K, M, mu1, m, n = primals
+    value, slope = jax.jvp(lambda q, r, K, M: point_mean_number(q, r, K, M, m, n), (q, r, K, M),
+                           tuple(tangents[:4]))
+    good = point_status(q, r, K, M, m.value, n.value, mu1) == int(Status.OK)  # has no derivative: not traced for one
+    return jnp.where(good, value, jnp.nan), jnp.where(good, slope, 0)
 
 
 def point_mean_number(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: Count) -> jax.Array:

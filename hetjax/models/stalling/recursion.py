@@ -211,7 +211,8 @@ def _full_buffer_jvp(primals: Any, tangents: Any) -> Any:
         return t, one, exponent, across.X, before * shrink, tuple(weight * x for x in v), v
 
     zero = jnp.zeros_like(q * r * k)
-    t, _, exponent, x1, t1, u, v = n.descend(step, (*_start(q * r * k), (zero,) * 3, (zero,) * 3), q)
+    # a loop even for few phases: written out, they take longer to compile and are no faster
+    t, _, exponent, x1, t1, u, v = n.descend(step, (*_start(q * r * k), (zero,) * 3, (zero,) * 3), q, unrolled=1)
     out, u, v = hold((FullBuffer(_log_h0(t, exponent), nreal * x1 * (t1 / t)), u, v))
     # slow = r b (1 - 1/h_0) = n X_1 t_1/t_0, and v = d ln(c_1 t_1) = d ln(X_1 t_1) - d ln(r b)
     d = (tangents[0] / q, tangents[1] * per_r, tangents[2])
