@@ -57,12 +57,3 @@ def pytree[T](cls: type[T]) -> type[T]:
 
     jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
     return cls
-
-
-def off_diagonal(matrix: jax.Array) -> jax.Array:
-    """``matrix`` with zeros on its diagonal.
-
-    Subtracting the diagonal would do only where both are computed once: a compiler may compute an entry twice, with and
-    without a fused multiply-add, and leave a small negative rate.
-    """
-    return jnp.where(jnp.eye(matrix.shape[-1], dtype=bool), 0, matrix)
