@@ -80,6 +80,19 @@ STUDIES = (
           lambda data: f"the best such buffer everywhere, from {data.optimal_buffer.min():g} to"
                        f" {data.optimal_buffer.max():g} places; the gain falls to 1e{data.log10_gain.min():.0f} of the"
                        " mean"),
+    Study("stalling_pays",
+          {"axes": {"r": {"geom": [1.0, 300.0, 31]}, "K": [0, 5, 30]}, "metrics": ["pays_load"],
+           "const": {"m": 5, "n": 2}},
+          {"x": "r", "y": "pays_load", "hue": "K", "log": ["x"], "title": "When slow servers pay"},
+          lambda data: "without stalling, servers"
+                       f" {float(data.r[np.isfinite(data.pays_load.sel(K=0))].max()):.0f} times slower pay above a load"
+                       f" of {float(data.pays_load.sel(K=0).max()):.2f} only"),
+    Study("stalling_worth",
+          {"axes": {"q": {"linspace": [0.4, 0.95, 23]}, "n": [1, 2, 5]}, "metrics": ["worth"],
+           "const": {"r": 10.0, "m": 5, "price": 0.01}},
+          {"x": "q", "y": "worth", "hue": "n", "log": ["y"], "title": "Worth of the n-th slow server"},
+          lambda data: f"the first slow server takes {float(data.worth.sel(n=1)[-1]):.1f} customers out of the system"
+                       f" at load 0.95, the fifth another {float(data.worth.sel(n=5)[-1]):.2f}"),
     Study("overflow",
           {"axes": {"rho1": {"geom": [0.01, 100.0, 61]}, "rho2": {"geom": [0.01, 100.0, 61]}},
            "metrics": ["loss_reduction_1", "loss_reduction_2", "absolute_loss_reduction"],
@@ -112,6 +125,12 @@ STUDIES = (
            "labels": {"y": "-log of the share of queues that long"}},
           lambda data: f"one queue in {1 / float(data['tail'].sel(level=6, d=2.0)):,.0f} holds 6 customers or more with"
                        f" two choices, one in {1 / float(data['tail'].sel(level=6, d=1.0)):.1f} with one"),
+    Study("supermarket_probing",
+          {"axes": {"arrival_rate": {"linspace": [0.1, 0.95, 18]}, "price": {"geom": [0.01, 1.0, 9]}},
+           "metrics": ["best_d", "saving_over_two"], "const": {"scv": 1.0}},
+          {"x": "arrival_rate", "y": "price", "z": "best_d", "log": ["y", "z"], "title": "How many queues to look at"},
+          lambda data: f"at a price of 0.01 for each look, {float(data.best_d[:, 0].max()):.0f} are best at load 0.95,"
+                       f" {float(data.best_d[0, 0]):.0f} at load 0.1"),
     Study("supermarket_finite",
           {"axes": {"N": [10, 30, 100, 300, 1000], "arrival_rate": [0.7, 0.9]},
            "metrics": ["relative_excess"], "const": {"method": 1, "d": 2.0}, "inner_batch": 1},
@@ -178,6 +197,13 @@ STUDIES = (
            "title": "Two nodes behind a coin", "labels": {"x": "Share sent to node 1"}},
           lambda data: "a router that sees nothing and tosses a coin sends"
                        f" {_least(data, 'mean_number', 'split')[2]:.0%} to the faster of two nodes at arrival rate 2"),
+    Study("parallel_queues_split",
+          {"axes": {"load": {"linspace": [0.1, 0.9, 33]}},
+           "metrics": ["split", "proportional_excess"], "const": _NODES, "derived": {"arrival_rate": "3.7 * load"}},
+          {"x": "load", "y": ["split", "proportional_excess"], "title": "The best coin and thresholds"},
+          lambda data: "the best coin and thresholds together: a coin in proportion to the capacities would cost"
+                       f" {float(data.proportional_excess[0]):.0%} more at load 0.1,"
+                       f" {float(data.proportional_excess[-1]):.1%} at 0.9"),
     Study("parallel_queues_word",
           {"axes": {"ones": range(5, 12), "threshold": [1.0, 3.0]}, "metrics": ["mean_number"],
            "derived": {"threshold_node1": "threshold", "threshold_node2": "threshold"},
