@@ -96,7 +96,8 @@ def demo(options: argparse.Namespace) -> int:
     start_jax("float64", None)
     folder, started, points = Path(options.out), time.monotonic(), 0
     count = len(set(options.model or known))
-    print(f"{count} models; compiling them takes a minute or two. Pictures go to {folder}/\n", flush=True)
+    print(f"{count} of {len(known)} models; compiling all takes a minute or two. Pictures go to {folder}/\n",
+          flush=True)
     for number, shown in enumerate(show(folder, options.model), 1):
         points += shown.points
         text = textwrap.fill(shown.line, 96, initial_indent="      ", subsequent_indent="      ")
