@@ -245,7 +245,8 @@ elif not SMALL:
 # ## Look
 #
 # The store is a labelled dataset, opened lazily: only what a figure shows is read. Here is how far $\overline N$ lies
-# above its least value over $K$, with the best $K$ as a line.
+# above its least value over $K$, with the best $K$ as a line; it ends where the least values are equal in rounding
+# (notebook 01 shows how to go on).
 
 # %%
 near = data.sel(r=20.0, method="nearest")

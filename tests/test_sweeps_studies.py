@@ -22,7 +22,7 @@ def small(name, **axes):
     spec = raw["sweep"]
     sweep = Sweep(spec["model"], {k: list(axes[k]) if k in axes else v for k, v in raw["axes"].items()},
                   metrics=spec["metrics"], grad=spec.get("grad"), const=raw.get("const"), derived=raw.get("derived"),
-                  zip=raw.get("zip"), title=spec["title"], plot=raw["plot"])
+                  zip=raw.get("zip"), title=spec["title"], plot=raw["plot"], optimize=raw.get("optimize"))
     return sweep.run_in_memory(), raw["plot"]
 
 
@@ -232,6 +232,29 @@ def test_best_buffers_and_the_errors_of_the_asymptotes():
                 assert mesh_of(axes)[b, a] == dataset[name][a, b]
     shown = np.array([mesh_of(axes)[1, 0] for axes in errors])
     assert shown[0] < shown[2] < shown[1]  # (i) is best, the correction helps
+
+
+@pytest.mark.slow
+def test_best_designs_of_the_optimum_map_by_brute_force():
+    q, wage = [0.7, 0.9, 1.15], [0.02, 0.5, 4.0]
+    dataset, figures = small("optimum_map", q=q, wage=wage)
+    best_n, best_K, without, eager = (mesh_of(axes) for axes in panels(draw(dataset, figures[0])))
+    for a, load in enumerate(q):
+        base = np.empty((21, 13))
+        for K in range(21):
+            for n in range(13):
+                p = stationary(load, 8.0, K, 20 - K, 4, n)
+                lost = p[(4 + K, n, 20 - K)]
+                base[K, n] = sum(x * sum(state) for state, x in p.items()) + 20 * lost * load * 4
+        for b, price in enumerate(wage):
+            cost = base + price * np.arange(13)
+            K, n = np.unravel_index(cost.argmin(), cost.shape)
+            assert best_n[b, a] == n and (n == 0 or best_K[b, a] == K)
+            np.testing.assert_allclose(dataset.objective[a, b], cost.min(), rtol=1e-11)
+            np.testing.assert_allclose(without[b, a], 1 - cost.min() / cost[0, 0], atol=1e-11)
+            np.testing.assert_allclose(eager[b, a], 1 - cost.min() / cost[0, n], atol=1e-11)
+            assert dataset.d_objective__d_wage[a, b] == n
+    assert {*best_n.flat} > {0.0} and best_K.max() > 3
 
 
 @pytest.mark.parametrize("name", STUDIES)

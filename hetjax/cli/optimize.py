@@ -12,10 +12,12 @@ from hetjax.sweep.errors import SpecError
 
 def optimize(options: argparse.Namespace) -> int:
     """``hetjax optimize``: exit code 0, or 3 for an optimum that was not found."""
-    sweep = load_sweep(options)
-    if sweep.spec.optimize is None:
+    from hetjax.sweep.spec import parse_spec, read_text
+
+    if parse_spec(read_text(options.spec), options.spec).optimize is None:
         raise SpecError(f"{options.spec}: the table [optimize] is missing; add objective = \"mean_number\" and over ="
                         " { K = [0, 60] } below it")
+    sweep = load_sweep(options)
     if options.out is None:
         if sweep.spec.points > 1:
             raise SpecError(f"{options.spec} describes {sweep.spec.points:,} points; say where to write them with --out"
@@ -49,15 +51,15 @@ def _one_point(sweep: Any, options: argparse.Namespace) -> int:
         print(json.dumps(_as_json(best, others, notes), indent=2))
     else:
         print(best)
-        for name, value in others.items():
-            gain = f"optimum saves {(value - best.value) / abs(value):.3%}" if math.isfinite(value) else "impossible"
-            print(f"{name:<12} {value:.10g} ({gain})")
+        for name, (value, broken) in others.items():
+            remark = f"breaks {', '.join(broken)}" if broken else f"optimum saves {1 - best.value / value:.3%}"
+            print(f"{name}: {value:.10g} ({remark if math.isfinite(value) else 'impossible'})")
         for note in notes:
             print(f"note: {note}")
     return 0 if best.status == Status.OK else 3
 
 
-def _as_json(best: Any, others: dict[str, float], notes: list[str]) -> dict[str, Any]:
+def _as_json(best: Any, others: dict[str, tuple[float, tuple[str, ...]]], notes: list[str]) -> dict[str, Any]:
     import numpy as np
 
     def plain(value: Any) -> Any:
@@ -73,4 +75,4 @@ def _as_json(best: Any, others: dict[str, float], notes: list[str]) -> dict[str,
             "status": best.status.name.lower(), "certificate": best.certificate.name.lower(), "steps": best.steps,
             "local_minima": best.minima, "tied": best.tied, "gaps": plain(best.gaps), "slack": plain(best.slack),
             "multipliers": plain(best.multipliers), "sensitivities": plain(best.sensitivities),
-            "baselines": plain(others), "notes": notes}
+            "baselines": {name: plain(value) for name, (value, _) in others.items()}, "notes": notes}

@@ -140,7 +140,8 @@ def _checked(columns: dict[str, np.ndarray], server: np.ndarray | None, where: A
         raise ValueError("the log has one of start and departure; give both, or durations as service")
     if service is not None and start is not None:
         raise ValueError("the log has service beside start and departure; give either")
-    for later, earlier, name, before in ((start, arrival, "start", "arrival"), (departure, start, "departure", "start")):
+    pairs = ((start, arrival, "start", "arrival"), (departure, start, "departure", "start"))
+    for later, earlier, name, before in pairs:
         if later is not None and earlier is not None and (bad := np.flatnonzero(later < earlier)).size:
             i = bad[0]
             raise ValueError(f"{where(i)}, column {name}: {later[i]:.12g} is before its {before}, {earlier[i]:.12g}")
@@ -152,4 +153,5 @@ def _checked(columns: dict[str, np.ndarray], server: np.ndarray | None, where: A
     if arrival[order[0]] == arrival[order[-1]]:
         raise ValueError(f"all customers arrive at {arrival[0]:.12g}; a log of arrivals spans some time")
     labels = np.full(len(arrival), _EVERYBODY) if server is None else server
-    return Log(arrival[order], *(None if x is None else x[order] for x in (start, departure, service)), labels[order])
+    start, departure, service = (None if x is None else x[order] for x in (start, departure, service))
+    return Log(arrival[order], start, departure, service, labels[order])

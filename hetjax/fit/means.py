@@ -89,8 +89,8 @@ class _Problem:
         self.real = {name: pair for name, pair in bounds.items() if name not in counts}
         self.counts = {name: range(math.ceil(bounds[name][0]), math.floor(bounds[name][1]) + 1) for name in counts}
         if (size := math.prod(len(values) for values in self.counts.values())) > _MOST_WHOLE or size == 0:
-            raise ValueError(f"the bounds of {', '.join(counts)} hold {size} combinations of whole numbers; every one is"
-                             f" fitted, give bounds with 1 to {_MOST_WHOLE}")
+            raise ValueError(f"the bounds of {', '.join(counts)} hold {size} combinations of whole numbers; each"
+                             f" is fitted, give bounds with 1 to {_MOST_WHOLE}")
         for metric in map(model.metric, self.metrics):
             if self.real and not metric.differentiable:
                 raise ValueError(f"metric {metric.name!r} has no derivatives; it can only help to fit whole parameters")
@@ -152,7 +152,7 @@ class _Problem:
             return r, r
 
         J, residuals = (np.asarray(x, float) for x in jax.jit(jax.jacfwd(twice, has_aux=True))(place))
-        J = J.reshape(-1, p)
+        J = J.reshape(residuals.size, p)
         limit = profile[best] + 2 * gamma_quantile(max(len(self.counts), 1) / 2, 0.95)
         members = [tuple(int(x) for x in combos[i]) for i in np.flatnonzero(profile <= limit)] if self.counts else []
         verdict = judge(J, np.asarray(z[best, start], float), self.real, _logarithmic)
@@ -161,7 +161,7 @@ class _Problem:
         sets = {name: sorted({member[i] for member in members}) for i, name in enumerate(self.counts)}
         for i, name in enumerate(self.counts):
             low, high = sets[name][0], sets[name][-1]
-            inside = low > self.counts[name][0] and high < self.counts[name][-1] or len(sets[name]) == 1
+            inside = (low > self.counts[name][0] and high < self.counts[name][-1]) or len(sets[name]) == 1
             parameters[name] = Parameter(float(combos[best, i]), None, (float(low), float(high)), inside, False)
         degrees = residuals.size - p - len(self.counts)
         chi_square = float(chi[best, start])
@@ -213,7 +213,8 @@ def _observation(name: str, pair: Any) -> tuple[np.ndarray, np.ndarray]:
     try:
         value, error = (np.asarray(x, float) for x in pair)
     except (TypeError, ValueError):
-        raise ValueError(f"observed[{name!r}] = {str(pair)[:60]} is no pair (value, standard error) of numbers") from None
+        raise ValueError(f"observed[{name!r}] = {str(pair)[:60]} is no pair of numbers (value, standard error)"
+                         ) from None
     if not np.all(np.isfinite(value)):
         raise ValueError(f"observed[{name!r}]: a value is not finite; leave such points out")
     if not np.all((error > 0) & np.isfinite(error)):

@@ -6,7 +6,7 @@ exact, from the model's own derivatives. It has no unit, so that parameters and 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +76,7 @@ def elasticities(model: str | Model, metrics: Sequence[str] | None = None, axes:
     chosen_axes = _chosen_axes(found, axes)
     point = {axis.name: axis.default for axis in found.axes if axis.default is not None} | arrays
     given = {name: real_array(name, point.pop(name)) for name in chosen_axes if name in point}
-    floats = [np.dtype(v.dtype) for v in [*given.values(), *arrays.values()]
+    floats = [np.dtype(v.dtype) for v in arrays.values()
               if hasattr(v, "dtype") and jnp.issubdtype(v.dtype, jnp.floating)]
     narrow = bool(floats) and max(dtype.itemsize for dtype in floats) <= 4
     dtype = np.dtype(np.float32) if narrow else jnp.result_type(float)

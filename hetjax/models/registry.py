@@ -147,6 +147,7 @@ _BUILTIN: dict[str, str] = {  # name -> module:attribute, imported when asked fo
     "overflow_general": "hetjax.models.overflow:GENERAL_MODEL",
     "parallel_queues": "hetjax.models.parallel_queues:MODEL",
     "parallel_queues_best": "hetjax.models.parallel_queues:BEST_MODEL",
+    "parallel_queues_split": "hetjax.models.parallel_queues.split_model:MODEL",
     "parallel_queues_word": "hetjax.models.parallel_queues:WORD_MODEL",
     "stalling": "hetjax.models.stalling:MODEL",
     "stalling_buffer": "hetjax.models.stalling.buffer:MODEL",

@@ -23,6 +23,6 @@ from hetjax.numerics.shares import share
 __all__ = [
     "Bracket", "Count", "GeometricSums", "TruncatedPoisson", "atanh_over", "atanh_rest", "close_in", "decay_and_rest",
     "descending_sum", "erlang_b", "erlang_c", "exponential_moment", "first_moments", "first_rise", "follow",
-    "geometric_sum", "geometric_sums", "log", "log1p", "log_near_one", "log_tail", "ratio_moments", "share", "truncated_poisson",
-    "weighted_geometric_sum",
+    "geometric_sum", "geometric_sums", "log", "log1p", "log_near_one", "log_tail", "ratio_moments", "share",
+    "truncated_poisson", "weighted_geometric_sum",
 ]

@@ -13,14 +13,14 @@ Array = jax.Array
 class Bracket(NamedTuple):
     """Neighbours ``low`` < ``high`` on a grid with f(low) < 0 <= f(high), and how often f rises through 0 (int32).
 
-    ``count`` = 0: nowhere on the grid; the ends are then its first two points. ``first``, ``last``: f at its ends.
+    ``rises`` = 0: nowhere on the grid; the ends are then its first two points. ``first``, ``last``: f at its ends.
     """
 
     low: Array
     high: Array
     f_low: Array
     f_high: Array
-    count: Array
+    rises: Array
     first: Array
     last: Array
 
@@ -31,7 +31,7 @@ def first_rise(function: Callable[[Array], Array], grid: Array) -> Bracket:
 
     >>> import jax.numpy as jnp
     >>> found = first_rise(lambda x: x * x - 2, jnp.arange(5.0))
-    >>> float(found.low), float(found.high), int(found.count)
+    >>> float(found.low), float(found.high), int(found.rises)
     (1.0, 2.0, 1)
     """
     values = lax.map(function, grid)

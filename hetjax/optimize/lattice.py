@@ -209,7 +209,7 @@ def refine(function: Callable[[Array], tuple[Array, Array]], violation: Callable
             parts = rows * weights[None]
             total, size = sign * jnp.sum(parts, axis=1), jnp.sum(jnp.abs(parts), axis=1)
             total = jnp.where(jnp.abs(total) > ROUNDING * jnp.finfo(dtype).eps * size, total, 0)
-            agrees = jnp.abs(total - plain) <= 4 * noise(here) + 1e-6 * jnp.abs(plain)
+            agrees = jnp.isfinite(plain) & (jnp.abs(total - plain) <= 4 * noise(here) + 1e-6 * jnp.abs(plain))
             allowed = ~outside & (jax.vmap(violation)(constraints[:, side]) <= found.violation)
             return jnp.where(allowed, jnp.where(agrees, total, plain), jnp.inf)
 

@@ -42,6 +42,7 @@ def constrained(space: Space, u: Array) -> Array:
     x = jnp.where(left, low + jax.nn.softplus(u), jnp.where(right, high - jax.nn.softplus(u), u))
     x = jnp.where(both, low + (high - low) * share, x)
     x = jnp.where(wide, low * jnp.exp(ratio * share), x)
+    x = jnp.where(both, jnp.clip(x, low, high), x)  # rounding
     for group in space.groups.astype(bool):
         at = np.flatnonzero(group)
         x = x.at[at].set(jax.nn.softmax(u[at]))

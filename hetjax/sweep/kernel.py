@@ -45,6 +45,13 @@ def choose_inner_batch(problem: Problem, asked: int | None, platform: str) -> in
     return batch
 
 
+def require_grid(problem: Problem) -> None:
+    """Raises SpecError for a specification without axes, which describes one point."""
+    if not problem.spec.dims:
+        raise SpecError("there are no axes: one point needs no store; give it to hetjax optimize without --out, or add"
+                        " an axis")
+
+
 def require_precision(dtype: str) -> None:
     """Raises SpecError if this process cannot make arrays of ``dtype``."""
     if dtype == "float64" and not x64_enabled():
@@ -86,6 +93,7 @@ class Kernel:
 
     def __init__(self, problem: Problem, block_shape: Sequence[int], inner_batch: int,
                  devices: Sequence[jax.Device]) -> None:
+        require_grid(problem)
         require_precision(problem.spec.dtype)
         self.problem = problem
         self.block_shape = tuple(block_shape)

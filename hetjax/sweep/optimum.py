@@ -69,7 +69,7 @@ def optimum_model(model: Model, table: OptimizeTable) -> OptimumModel:
 def _parameter(objective: Objective, name: str) -> Axis:
     found = objective.axis(name)
     if found is None:
-        return Axis(name, -math.inf, math.inf, meaning=f"used in {objective.value.text}")
+        return Axis(name, -math.inf, math.inf, meaning="price in the objective")
     return found
 
 
@@ -96,13 +96,13 @@ def _metrics(objective: Objective, space: Space, baselines: tuple[str, ...]) -> 
         axis = objective.axis(name)
         return axis.unit if axis else "1"
 
-    found = [Metric(f"best_{v.name}", of_variable(v.name), f"the {v.name} that minimises {text}",
+    found = [Metric(f"best_{v.name}", of_variable(v.name), f"optimal {v.name}",
                     differentiable=v.kind == "real") for v in space.variables]
-    found.append(Metric("objective", unit, f"least {text}"))
+    found.append(Metric("objective", unit, f"least objective: {text}"))
     for name in baselines:
         none = f"the design {name} is impossible"
-        found += [Metric(f"objective_{name}", unit, f"{text} with the design {name}", none),
-                  Metric(f"gain_{name}", "1", f"what the optimum saves over the design {name}, relative to it", none)]
+        found += [Metric(f"objective_{name}", unit, f"objective of the design {name}", none),
+                  Metric(f"gain_{name}", "1", f"saving over the design {name}, relative", none)]
     for c in objective.constraints:
         found += [Metric(f"slack_{c.name}", "1", f"what is left of {c.text}"),
                   Metric(f"multiplier_{c.name}", unit, f"what one unit more of {c.text} would save", expensive=True,

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from hetjax.sweep.errors import SpecError
-from hetjax.sweep.kernel import Kernel, check_size, choose_devices, choose_inner_batch, require_precision
+from hetjax.sweep.kernel import Kernel, check_size, choose_devices, choose_inner_batch, require_grid, require_precision
 from hetjax.sweep.problem import Problem
 from hetjax.sweep.state import block_grid
 
@@ -171,6 +171,7 @@ class Plan:
 def make_plan(problem: Problem, devices: int | None = None, block_points: int | None = None,
               inner_batch: int | None = None, calibrate: bool = True) -> Plan:
     """Plans a run of ``problem``; ``calibrate`` compiles and times its kernel at several inner batches."""
+    require_grid(problem)
     require_precision(problem.spec.dtype)
     chosen = choose_devices(devices)
     platform = chosen[0].platform

@@ -19,7 +19,7 @@ from hetjax.sweep.cluster import check_executor, connected, run_tasks
 from hetjax.sweep.durable import probe_writable, write_durably
 from hetjax.sweep.errors import SpecError, SweepError, SweepInterrupted, show
 from hetjax.sweep.golden import check_golden
-from hetjax.sweep.kernel import Kernel, Results, choose_devices, require_precision
+from hetjax.sweep.kernel import Kernel, Results, choose_devices, require_grid, require_precision
 from hetjax.sweep.lock import exclusive, initialising, shared
 from hetjax.sweep.log import RunLog
 from hetjax.sweep.pipeline import Failures, run_blocks
@@ -102,6 +102,7 @@ def run_sweep(problem: Problem, path: str | os.PathLike[str], options: RunOption
     """
     options = options or RunOptions()
     _check_options(path, options)
+    require_grid(problem)
     require_precision(problem.spec.dtype)
     devices = choose_devices(options.devices)
     target = place(path)

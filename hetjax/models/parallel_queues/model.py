@@ -24,7 +24,7 @@ BEST_THRESHOLD = 8  # the largest one that the search for the best word tries
 GRID = 50
 
 _NODES = ("node1", "node2")
-_RATES = (
+RATE_AXES = (
     Axis("arrival_rate", 1e-6, 1e6, "1/time", "mean number of arrivals per unit time, before the router"),
     *(Axis(f"{name}_{node}", low, 1e6, "1/time", f"service rate of the {kind} server of {node}{more}")
       for node in _NODES for name, low, kind, more in (("mu1", 1e-6, "fast", ""),
@@ -39,15 +39,15 @@ def _thresholds(high: float) -> tuple[Axis, ...]:
                  for node in _NODES)
 
 
-AXES = (*_RATES, _SPLIT, *_thresholds(1e6))
+AXES = (*RATE_AXES, _SPLIT, *_thresholds(1e6))
 WORD_AXES = (
-    *_RATES,
+    *RATE_AXES,
     Axis("length", 2, 256, "letters", "letters of the mechanical word", integer=True, shape=True),
     Axis("ones", 1, 255, "letters", "customers of each period sent to node 1; the density is ones/length",
          integer=True),
     *_thresholds(WORD_THRESHOLD),
 )
-BEST_AXES = (*_RATES, Axis("max_length", 2, 64, "letters", "longest period tried", integer=True, shape=True,
+BEST_AXES = (*RATE_AXES, Axis("max_length", 2, 64, "letters", "longest period tried", integer=True, shape=True,
                            default=40))
 _OF_A_NODE = {  # in the order of the fields of NodeMeans
     "mean_number": ("customers", "mean number"), "mean_waiting": ("customers", "mean number waiting"),
@@ -88,7 +88,7 @@ def _pair(values: Mapping[str, Any], name: str) -> Array:
     return jnp.stack([values[f"{name}_{node}"] for node in _NODES])
 
 
-def _judged(axes: tuple[Axis, ...], values: Mapping[str, Any], shares: Array | None = None) -> tuple[Params, Array]:
+def judged(axes: tuple[Axis, ...], values: Mapping[str, Any], shares: Array | None = None) -> tuple[Params, Array]:
     """Parameters, harmless where the status beside them is not OK; ``shares`` (2,) of the customers, if given."""
     rate, mu1, mu2 = values["arrival_rate"], _pair(values, "mu1"), _pair(values, "mu2")
     legal = inside(axes, values) & jnp.all(mu2 <= mu1)
@@ -118,7 +118,7 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
     """One point under a Bernoulli split for the sweep engine."""
     p = values["split"]
     shares = jnp.stack([p, 1 - p])
-    params, code = _judged(AXES, values, shares)
+    params, code = judged(AXES, values, shares)
     ok = code == int(Status.OK)
     shares, thresholds = (jnp.where(ok, x, jnp.full_like(x, y)) for x, y in ((shares, 0.5),
                                                                              (_pair(values, "threshold"), 1.0)))
@@ -139,7 +139,7 @@ def word_point(values: Mapping[str, Any], metrics: tuple[str, ...],
     b, k = jnp.asarray(values["length"], jnp.int32), values["ones"]
     fits = (b >= 2) & (b <= size) & (k >= 1) & (k < b.astype(k.dtype))
     share = jnp.where(fits, k / jnp.maximum(b, 1).astype(k.dtype), 0.5)
-    params, code = _judged(WORD_AXES, values, jnp.stack([share, 1 - share]))
+    params, code = judged(WORD_AXES, values, jnp.stack([share, 1 - share]))
     code = jnp.where(fits, code, int(Status.OUT_OF_DOMAIN)).astype(jnp.uint8)
     ok = code == int(Status.OK)
     thresholds = jnp.where(ok, _pair(values, "threshold"), 1)
@@ -158,7 +158,7 @@ def best_point(values: Mapping[str, Any], metrics: tuple[str, ...],
         raise ValueError("max_length: several values in one evaluation; it gives the size of the search, evaluate each"
                          " value by itself")
     max_length = int(values["max_length"])
-    params, code = _judged(BEST_AXES, values)
+    params, code = judged(BEST_AXES, values)
     dtype = params.mu1.dtype
     if not 2 <= max_length <= 64:
         return {name: jnp.full((), jnp.nan, dtype) for name in metrics}, jnp.full((), int(Status.OUT_OF_DOMAIN),

@@ -51,16 +51,14 @@ from hetjax.models.stalling.sizing import LeastServers, least_servers
 from hetjax.models.stalling.worth import worth_of_slow_servers
 
 __all__ = [
-    "AXES", "MODEL", "Certificate", "EmptyStuckSlow", "FullBuffer", "LeastServers", "Metrics", "Moments", "OptimalBuffer", "Params",
-    "Phases", "PublishedProbabilities", "StateProbabilities", "applications", "asymptotes",
+    "AXES", "MODEL", "Certificate", "EmptyStuckSlow", "FullBuffer", "LeastServers", "Metrics", "Moments",
+    "OptimalBuffer", "Params", "Phases", "PublishedProbabilities", "StateProbabilities", "applications", "asymptotes",
     "buffer_difference_scaled", "buffer_slope_scaled", "empty_stuck_slow", "evaluate", "finite_line_growth",
-    "from_rates", "full_buffer", "generator", "least_servers",
-    "load_where_slow_servers_pay", "log_p_full", "mean_number", "metrics", "metrics_of_law",
-    "optimal_buffer", "paper_objects", "phases", "published_mean_fast", "published_mean_number",
-    "published_mean_slow", "published_mean_stalled", "published_mean_stuck", "published_mean_waiting",
-    "published_p_empty", "published_p_fast", "published_p_full", "published_p_loss", "published_p_slow",
-    "published_p_slow_only", "published_p_stalling", "published_p_stuck", "published_p_wait",
+    "from_rates", "full_buffer", "generator", "least_servers", "load_where_slow_servers_pay", "log_p_full",
+    "mean_number", "metrics", "metrics_of_law", "optimal_buffer", "paper_objects", "phases", "published_mean_fast",
+    "published_mean_number", "published_mean_slow", "published_mean_stalled", "published_mean_stuck",
+    "published_mean_waiting", "published_p_empty", "published_p_fast", "published_p_full", "published_p_loss",
+    "published_p_slow", "published_p_slow_only", "published_p_stalling", "published_p_stuck", "published_p_wait",
     "published_state_probabilities", "response_time_density", "response_time_moments", "response_time_percentile",
-    "response_time_survival", "solve_response_time", "state_probabilities", "status",
-    "worth_of_slow_servers",
+    "response_time_survival", "solve_response_time", "state_probabilities", "status", "worth_of_slow_servers",
 ]

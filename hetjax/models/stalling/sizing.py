@@ -64,9 +64,10 @@ def least_servers(arrival_rate: float, mu1: float, mu2: float, targets: Mapping[
     :func:`hetjax.stalling.optimal_buffer`, where it is not, ``certified`` is False and says why.
 
     >>> from hetjax.models.stalling.sizing import least_servers
-    >>> park = least_servers(4.0, 1.0, 0.25, {"mean_response_time": 1.5}, cost_slow=0.5, max_fast=8, max_slow=12)
-    >>> (park.m, park.n, park.K), park.cost, park.certified, len(park.ties)
-    ((5, 1, 4), 5.5, True, 11)
+    >>> park = least_servers(4.0, 1.0, 0.25, {"p_loss": 0.05}, cost_slow=0.1, cost_place=0.02, M=2, max_fast=6,
+    ...                      max_slow=4, max_buffer=30)
+    >>> (park.m, park.n, park.K), park.cost, park.ties
+    ((4, 1, 10), 4.3, ((4, 0, 15), (4, 1, 10)))
     """
     costs = [_cost(name, value, zero) for name, value, zero in (
         ("cost_fast", cost_fast, False), ("cost_slow", cost_slow, False), ("cost_place", cost_place, True))]

@@ -6,8 +6,9 @@ slow servers and the best whole buffer for them, the n-th one is worth N_{n-1} -
 having it or not is the same. At the price c the best number k minimises N_k + c k; it is found by comparing all of
 0..n, whatever the shape of N_k.
 
-At low load the slow servers gain ever less (like q^K), below the rounding of N itself. For q < 1 therefore
-N_{n-1} - N_n = N_0 (g_n - g_{n-1}) with the gains g_k = 1 - N_k / N_0 of :mod:`.buffer`, which keep their digits.
+At low load the slow servers gain ever less (like q^K), below the rounding of N itself. While they save less than half,
+N_{n-1} - N_n = N_0 (g_n - g_{n-1}) with the gains g_k = 1 - N_k / N_0 of :mod:`.buffer`, which keep their digits; near
+q = 1, where N_0 is large and most of it is saved, the difference itself does.
 """
 
 from collections.abc import Mapping
@@ -77,7 +78,7 @@ METRICS = (
            differentiable=False),
     Metric("best_buffer", "customers", "best whole number of places with as many", differentiable=False),
     Metric("best_cost", "customers", "mean number + price * number there"),
-    Metric("tied", "1", "numbers of slow servers that cost the same as the best, but for rounding", differentiable=False),
+    Metric("tied", "1", "numbers of slow servers that cost as little, but for rounding", differentiable=False),
 )
 
 
@@ -94,19 +95,19 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
     k = jnp.arange(len(found.number), dtype=jnp.int32)
     last = jnp.clip(jnp.asarray(n.value, jnp.int32), 1, n.bound)
     stable = jnp.isfinite(found.number[last])
-    # costs from the least mean number, so that what servers save is not lost in it
-    common = jnp.where(jnp.isfinite(found.saved[0]), found.number[0], 0)
-    shifted = jnp.where(jnp.isfinite(found.saved), -found.saved, found.number) + price * k.astype(q.dtype)
+    before, here = found.number[last - 1], found.number[last]
+    # what little is saved would be lost in N_0, and N_0 where most of it is saved
+    little = jnp.isfinite(found.saved[last]) & (found.saved[last] < here)
+    shifted = jnp.where(little, -found.saved, found.number) + price * k.astype(q.dtype)
     shifted = jnp.where((k <= last) & jnp.isfinite(found.number), shifted, jnp.inf)
     best = jnp.argmin(shifted)
     least = shifted[best]
     tied = jnp.abs(shifted - least) <= _TIED * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(least), price)
-    before = found.number[last - 1]
-    gained = jnp.where(jnp.isfinite(found.saved[0]), found.saved[last] - found.saved[last - 1],
-                       jnp.where(jnp.isfinite(before), before, 0) - jnp.where(stable, found.number[last], 0))
-    alone = jnp.isfinite(before)
+    common = jnp.where(little, found.number[0], 0)
+    alone, saved = jnp.isfinite(before), [jnp.where(little, x, 0) for x in (found.saved[last - 1], found.saved[last])]
+    gained = jnp.where(little, saved[1] - saved[0], jnp.where(alone, before, 0) - jnp.where(stable, here, 0))
     results = {
-        "optimal_buffer": found.buffer[last], "mean_number": found.number[last],
+        "optimal_buffer": found.buffer[last], "mean_number": here,
         "worth": jnp.where(alone, gained, jnp.nan),
         "worth_relative": jnp.where(alone, gained / jnp.where(alone, before, 1), jnp.nan),
         "worth_all": jnp.where(jnp.isfinite(found.saved[last]), found.saved[last], jnp.nan),

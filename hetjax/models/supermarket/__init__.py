@@ -28,6 +28,7 @@ from hetjax.models.supermarket.policies import (
     one_plus_beta,
     without_replacement,
 )
+from hetjax.models.supermarket.probing import best_choices
 from hetjax.models.supermarket.published import (
     PublishedFixedPoint,
     lipschitz_constant,
@@ -40,9 +41,11 @@ from hetjax.models.supermarket.response_time import response_time, waiting_time
 from hetjax.models.supermarket.simulate import Simulated, simulate
 from hetjax.models.supermarket.transient import relaxation_time, spectral_gap, transient
 
-__all__ = ["JOIN_IDLE_QUEUE", "MODEL", "SHORTEST_OF_D", "Comparison", "FixedPoint", "Params", "Policy",
-           "PublishedFixedPoint", "Refined", "Simulated", "SmallSystem", "TimeLaw", "compare_with_independent", "drift",
-           "evaluate", "fixed_point", "generator", "independent_queues", "level_count", "lipschitz_constant",
-           "memory_tails", "newton_fixed_point", "one_plus_beta", "published_fixed_point", "published_ode",
-           "published_roots", "refined", "relaxation_time", "response_time", "shortest_with_memory", "simulate",
-           "slow_environment", "spectral_gap", "status", "transient", "waiting_time", "without_replacement"]
+__all__ = [
+    "JOIN_IDLE_QUEUE", "MODEL", "SHORTEST_OF_D", "Comparison", "FixedPoint", "Params", "Policy", "PublishedFixedPoint",
+    "Refined", "Simulated", "SmallSystem", "TimeLaw", "best_choices", "compare_with_independent", "drift", "evaluate",
+    "fixed_point", "generator", "independent_queues", "level_count", "lipschitz_constant", "memory_tails",
+    "newton_fixed_point", "one_plus_beta", "published_fixed_point", "published_ode", "published_roots", "refined",
+    "relaxation_time", "response_time", "shortest_with_memory", "simulate", "slow_environment", "spectral_gap",
+    "status", "transient", "waiting_time", "without_replacement",
+]

@@ -3,13 +3,12 @@
 Looking at d queues costs ``price`` d per customer, waiting costs 1 per customer and unit time, so that the best d
 minimises
 
-    C(d) = T(d) + price d,        T(d) the mean response time in the large system,
+    C(d) = T(d) + price d,        T(d) the mean response time in the large system.
 
-among the whole numbers from 1 on, and among the real ones from 1.01 on (a mixture of two whole numbers is close to the
-real one between them). As T(d) is at least the mean service time S, no d above (C(b) - S) / price is better than a b
-already known: with d = 1..64 compared one by one the best whole d is proved where that bound is at most 64. Beyond, for
-tiny prices, the neighbours of the real optimum are compared; that T is convex in d, which makes them the only
-candidates, is not proved, it held in every case tried.
+T is not always convex (with SCV 10 at load .95 it bends upwards at d = 9), so C can have several minima and no local
+search finds the best: d = 1..64 are compared one by one. As T(d) is at least the mean service time S, no d above
+(C(b) - S) / price is better than b: where that is at most 64 the best is proved. Gradients of the least cost are those
+at the best whole d.
 """
 
 from collections.abc import Mapping
@@ -24,13 +23,13 @@ from hetjax.models.registry import Axis, Metric, Model
 from hetjax.models.supermarket.metrics import point_metrics
 from hetjax.models.supermarket.model import AXES as SUPERMARKET_AXES
 from hetjax.models.supermarket.model import service_params
-from hetjax.models.supermarket.params import LARGEST_D, SMALLEST_D, Params, legal_or_harmless
-from hetjax.numerics import close_in, first_rise
+from hetjax.models.supermarket.params import SMALLEST_D, Params, legal_or_harmless
+from hetjax.numerics import close_in
 from hetjax.result import OptimumStatus, Status
 
 Array = jax.Array
-ENUMERATED = 64  # whole numbers compared one by one
-_STEPS = 10
+LARGEST = 64  # whole numbers compared one by one
+_STEPS = 9
 _REAL = ("arrival_rate", "scv", "service_rate", "price")
 
 AXES = (
@@ -38,16 +37,16 @@ AXES = (
     Axis("price", 1e-9, 1e9, "time", "cost of looking at one queue, in the cost of a customer's unit of time"),
 )
 METRICS = (
-    Metric("best_d", "queues", "whole number of queues that minimises response time + price * number",
+    Metric("best_d", "queues", "number of queues from 1 to 64 that minimises response time + price * number",
            differentiable=False),
-    Metric("best_d_real", "queues", "real number of queues, from 1.01 on, that minimises it", differentiable=False),
-    Metric("best_cost", "time", "mean response time + price * d at the best whole d"),
+    Metric("best_d_real", "queues", "real number beside it that minimises it, from 1.01 on", "the best number is 64",
+           differentiable=False),
+    Metric("best_cost", "time", "mean response time + price * number at the best whole number"),
     Metric("mean_response_time", "time", "mean response time there"),
-    Metric("saving", "1", "1 - that cost / the cost of looking at one queue only"),
-    Metric("saving_over_two", "1", "1 - that cost / the cost of looking at two queues"),
-    Metric("proved", "1", "1 if the best whole d was proved by comparing all that could be better, 0 if convexity is"
-           " assumed", differentiable=False),
-    Metric("optimum_status", "code", "OptimumStatus of the real optimum: 1 interior, 2 edge (1.01 or 1e6)",
+    Metric("saving", "1", "share saved over looking at one queue only"),
+    Metric("saving_over_two", "1", "share saved over looking at two queues"),
+    Metric("proved", "1", "1 if no number above 64 can be better", differentiable=False),
+    Metric("optimum_status", "code", "OptimumStatus of the real optimum: 1 interior, 2 edge (1.01 or 64)",
            differentiable=False),
 )
 
@@ -82,21 +81,18 @@ def cost_slope(given: Array, x: Array, phases: int) -> Array:
     return slope + given[3]
 
 
-def _search(given: Array, phases: int) -> tuple[Array, Array]:
-    """ln d of the real optimum, and whether it is an end of [1.01, 1e6]."""
-    kind = given.dtype.type
-    little = 4 * np.finfo(kind).eps
-    low, high = np.log(kind(SMALLEST_D) * (1 + little)), np.log(kind(LARGEST_D) * (1 - little))
-    grid = jnp.asarray([low, *(kind(np.log(2) * k) for k in range(1, 20)), high], given.dtype)
+def _real_optimum(given: Array, best: Array, phases: int) -> tuple[Array, Array]:
+    """The real d between the neighbours of the best whole one at which C is least, and whether it is 1.01."""
+    low = jnp.log(jnp.maximum(best - 1, SMALLEST_D * (1 + 4 * float(jnp.finfo(given.dtype).eps))))
+    high = jnp.log(best + 1)
 
     def slope(x: Array) -> Array:
         return cost_slope(given, x, phases)
 
-    found = first_rise(slope, grid)
-    *_, root = close_in(slope, found.low, found.high, found.f_low, found.f_high, _STEPS)
-    end = jnp.where(found.first >= 0, low, high)
-    none = found.count == 0
-    return jnp.where(none, end, root), none
+    f = lax.map(slope, jnp.stack([low, high]))
+    *_, root = close_in(slope, low, high, f[0], f[1], _STEPS)
+    end = f[0] >= 0
+    return jnp.where(end, jnp.exp(low), jnp.where(f[1] >= 0, jnp.exp(root), jnp.nan)), end
 
 
 def point(values: Mapping[str, Any], metrics: tuple[str, ...],
@@ -109,21 +105,23 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
     legal = code == int(Status.OK)
     harmless = jnp.asarray([0.5, 1, 1, 1], params.T.dtype)
     given = jnp.where(legal, jnp.stack([values[name] for name in _REAL]), harmless)
-    logarithm, fixed = _search(lax.stop_gradient(given), phases)
-    below = jnp.floor(jnp.exp(logarithm))
-    whole = jnp.concatenate([jnp.arange(1, ENUMERATED + 1, dtype=given.dtype),
-                             jnp.maximum(jnp.stack([below, below + 1]), ENUMERATED + 1)])
+    whole = jnp.arange(1, LARGEST + 1, dtype=given.dtype)
     mean = _mean_in_both_modes(phases)
     means = lax.map(lambda d: mean(given, d), whole)
     costs = means + given[3] * whole
     at = jnp.argmin(costs)
-    proved = 1 / given[2] + given[3] * (ENUMERATED + 1) >= costs[at]
+    least = costs[at]
     results = {
-        "best_d": whole[at], "best_d_real": jnp.exp(logarithm), "best_cost": costs[at],
-        "mean_response_time": means[at], "saving": 1 - costs[at] / costs[0], "saving_over_two": 1 - costs[at] / costs[1],
-        "proved": proved.astype(given.dtype),
-        "optimum_status": jnp.where(fixed, int(OptimumStatus.EDGE), int(OptimumStatus.INTERIOR)).astype(given.dtype),
+        "best_d": whole[at], "best_cost": least, "mean_response_time": means[at],
+        "saving": 1 - least / costs[0], "saving_over_two": 1 - least / costs[1],
+        "proved": (1 / given[2] + given[3] * (LARGEST + 1) >= least).astype(given.dtype),
     }
+    if {"best_d_real", "optimum_status"} & set(metrics):
+        real, end = _real_optimum(lax.stop_gradient(given), lax.stop_gradient(whole[at]), phases)
+        last = at == LARGEST - 1
+        results["best_d_real"] = jnp.where(last, jnp.nan, real)
+        results["optimum_status"] = jnp.where(end | last, int(OptimumStatus.EDGE), int(OptimumStatus.INTERIOR)).astype(
+            given.dtype)
     return {name: jnp.where(legal, results[name], jnp.nan) for name in metrics}, code
 
 
