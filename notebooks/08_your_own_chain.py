@@ -351,3 +351,6 @@ show(figure, "08_excess_map")
 # * Chains without levels: `ctmc.explore` finds the states, `ctmc.generator` builds the matrix, `ctmc.stationary` solves
 #   it, and `ctmc.sensitivity` differentiates it.
 # * Send the sweep to a cluster: notebook 09.
+
+# %%
+folder.cleanup()
