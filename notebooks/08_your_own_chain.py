@@ -339,6 +339,7 @@ figure = draw(data, {"x": "arrival_rate", "y": "threshold", "z": "cost", "facets
                      "relative": {"over": "threshold", "to": "min"}, "limits": {"z": [0, 40]},
                      "labels": {"x": "Arrival rate $\\lambda$ (1/time)", "y": "Threshold $T$ (customers)"},
                      "title": "Excess of the cost over that with the best threshold"})
+folder.cleanup()
 show(figure, "08_excess_map")
 
 # %% [markdown]
@@ -351,6 +352,3 @@ show(figure, "08_excess_map")
 # * Chains without levels: `ctmc.explore` finds the states, `ctmc.generator` builds the matrix, `ctmc.stationary` solves
 #   it, and `ctmc.sensitivity` differentiates it.
 # * Send the sweep to a cluster: notebook 09.
-
-# %%
-folder.cleanup()

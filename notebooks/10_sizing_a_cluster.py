@@ -345,6 +345,7 @@ print(f"looking at two queues pays up to a price of {limit[0]:.3f} min a look; a
 # ## The recommendation, with its uncertainty
 #
 # Bars: the resampled answers. Curve: the normal law of the delta method. Line: the answer itself; dotted: the truth.
+# The delta method holds the thresholds of the two sites fixed; resampling lets them jump, which the bars show.
 
 # %%
 answers = [("Real buffer $K_0$ (places)", K_real[mine], park_error, K_real[others], K_real[true]),
@@ -352,8 +353,8 @@ answers = [("Real buffer $K_0$ (places)", K_real[mine], park_error, K_real[other
            ("Real number of looks $d$ (queues)", d_real[0], farm_error, d_real[2:], d_real[1])]
 figure, panels = plt.subplots(1, 3, figsize=(10.4, 3.2))
 for panel, (label, value, error, resample, correct) in zip(panels, answers, strict=True):
-    panel.hist(resample, bins=min(30, round(math.sqrt(len(resample)))), density=True, color="0.8", edgecolor="0.55", linewidth=0.5,
-               label="resampling")
+    panel.hist(resample, bins=min(30, round(math.sqrt(len(resample)))), density=True, color="0.8", edgecolor="0.55",
+               linewidth=0.5, label="resampling")
     x = np.linspace(value - 4 * error, value + 4 * error, 200)
     panel.plot(x, np.exp(-0.5 * ((x - value) / error) ** 2) / (error * math.sqrt(2 * math.pi)), color=CATEGORIES[0],
                label="delta method")
@@ -362,10 +363,11 @@ for panel, (label, value, error, resample, correct) in zip(panels, answers, stri
     panel.set(xlabel=label, yticks=[], xlim=(value - 4.5 * error, value + 4.5 * error))
 panels[0].set_ylabel("Density")
 figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
-show(figure, "10_recommendation")
 print(f"recommended: K = {K[mine]} places, {100 * p[0]:.0f} % to site A, d = {d[0]} looks")
 print(f"truth:       K = {K[true]} places, {100 * p[1]:.0f} % to site A,"
       f" d = {d[1]} looks")
+folder.cleanup()
+show(figure, "10_recommendation")
 
 # %% [markdown]
 # ## What to try next
@@ -377,6 +379,3 @@ print(f"truth:       K = {K[true]} places, {100 * p[1]:.0f} % to site A,"
 # * If arrivals are bursty, `fits["park"].interarrival.law()` gives a phase-type law with the same SCV, for
 #   `hetjax.supermarket` and `hetjax.threshold_queue`.
 # * Only means were observed? `hetjax.fit.fit_means` fits any model to them and says what they cannot identify.
-
-# %%
-folder.cleanup()
