@@ -339,6 +339,7 @@ figure = draw(data, {"x": "arrival_rate", "y": "threshold", "z": "cost", "facets
                      "relative": {"over": "threshold", "to": "min"}, "limits": {"z": [0, 40]},
                      "labels": {"x": "Arrival rate $\\lambda$ (1/time)", "y": "Threshold $T$ (customers)"},
                      "title": "Excess of the cost over that with the best threshold"})
+folder.cleanup()
 show(figure, "08_excess_map")
 
 # %% [markdown]

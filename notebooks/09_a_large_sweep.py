@@ -203,8 +203,8 @@ axes.axvline(killed_at - lines[0]["time"], color="black", linestyle=(0, (4, 2)),
 axes.axhline(total / unit, color="0.5", linewidth=0.8, linestyle=":", label="all points")
 axes.set(xlabel="Time since the first block (s)", ylabel=f"Points committed ({word})", ylim=(0, 1.05 * total / unit))
 figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
-show(figure, "09_progress")
 print(f"{total:,} points, {points[first][-1]:,} of them logged before the kill")
+show(figure, "09_progress")
 
 # %% [markdown]
 # ## Shards: a job array
@@ -245,7 +245,8 @@ elif not SMALL:
 # ## Look
 #
 # The store is a labelled dataset, opened lazily: only what a figure shows is read. Here is how far $\overline N$ lies
-# above its least value over $K$, with the best $K$ as a line.
+# above its least value over $K$, with the best $K$ as a line; it ends where the least values are equal in rounding
+# (notebook 01 shows how to go on).
 
 # %%
 near = data.sel(r=20.0, method="nearest")
@@ -263,6 +264,7 @@ command("explore calm.zarr -o large.html --metric mean_number" + ("" if SMALL el
 page = (here / "large.html").read_text()
 print(f"large.html: {len(page) / 1e6:.1f} MB, addresses in it: {page.count('https:')}")
 assert "<script" in page and "https:" not in page
+folder.cleanup()
 
 # %% [markdown]
 # ## What to try next
@@ -273,6 +275,3 @@ assert "<script" in page and "https:" not in page
 #   copied.
 # * Press Ctrl-C instead of `kill -9`: the run ends after the block in flight with exit code 75.
 # * Run the sweeps in `sweeps/`: `quickstart.toml` has 21 million points.
-
-# %%
-folder.cleanup()
