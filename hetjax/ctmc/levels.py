@@ -200,6 +200,9 @@ def expectation_steps(top: tuple[jax.Array, jax.Array], steps: Any, read: Callab
     finite = jnp.all(jnp.isfinite(values), axis=0) & ~lost
     info = jnp.finfo(rates.dtype)
     real = jnp.ones_like(ends) if mask is None else mask[0].astype(dtype)
+    diagonal = jnp.eye(S, dtype=bool).reshape(S, S, *(1,) * len(points))
+    entered = reduce(jnp.add, jnp.where(diagonal, 0, rates)) > 0  # a phase that nothing leads to has probability 0
+    real = jnp.where(entered, real, 0)
     faint = jnp.minimum(faint, faintest(ends / reduce(jnp.maximum, ends)[None], real))
     status = status_of(legal, finite)
     faint = (status == Status.OK) & (faint < info.tiny / info.eps)

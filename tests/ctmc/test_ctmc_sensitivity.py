@@ -133,6 +133,24 @@ def test_more_phases_than_are_unrolled(method):
     np.testing.assert_allclose(found.value.gradient, slope, rtol=1e-9)  # the difference quotient's own error
 
 
+def test_a_phase_that_nothing_leads_to_keeps_the_status():
+    """Phase 1 of level 0 is left and never entered: its probability is exactly 0, which is no lost digit."""
+    up = jnp.zeros((5, 2, 2)).at[:, 0, 0].set(0.5).at[1:, 1, 1].set(0.5)
+    local = jnp.zeros((5, 2, 2)).at[0, 1, 0].set(1.0).at[1:, 0, 1].set(0.3)
+    reward = jnp.arange(5.0)[:, None] * jnp.ones((1, 2))
+
+    def mean(rate):
+        down = jnp.zeros((5, 2, 2)).at[1:, 0, 0].set(rate).at[2:, 1, 1].set(rate).at[1, 1, 0].set(rate)
+        found = ctmc.expectation_levels(ctmc.Levels(up, local, down), reward)
+        return found.value, found.status
+
+    (value, code), (slope, _) = jax.jvp(mean, (jnp.asarray(1.0),), (jnp.asarray(1.0),))
+    plain, expected = mean(1.0)
+    assert int(code) == int(expected) == int(Status.OK) and abs(float(value - plain)) < 1e-14
+    step = 1e-4
+    assert abs(float((mean(1 + step)[0] - mean(1 - step)[0]) / (2 * step) - slope)) < 1e-7  # central difference
+
+
 def test_bad_input():
     with pytest.raises(ValueError, match="method"):
         ctmc.sensitivity(chain, POINT, "implicit")
