@@ -7,8 +7,9 @@ computes ``--points`` of them in batches of 250 on one device, and shared by all
 ``--repeats`` rounds, the best time of each counts. scipy takes ``--sample`` of them one by one with
 ``minimize_scalar(method="bounded", xatol=1e-9)``, on an objective in plain Python floats (the closed form with its
 recursion, no arrays): with the thresholds that are best for the found split (``given``), and with the best threshold of
-each node at every split it looks at (``joint``). It starts once, so where the joint cost has several minima it may miss
-the best; how often is printed, with the largest relative difference of the others.
+each node at every split it looks at (``joint``); ``given`` is repeated with hetjax's own compiled ``node_numbers`` as
+the objective (``compiled``), as one would couple the two. It starts once, so where the joint cost has several minima it
+may miss the best; how often is printed, with the largest relative difference of the others.
 """
 
 import argparse
@@ -57,12 +58,21 @@ def best_node_number(rate: float, mu1: float, mu2: float) -> float:
     return best
 
 
-def scipy_split(rate: float, mu1: np.ndarray, mu2: np.ndarray, thresholds: np.ndarray | None) -> float:
+@jax.jit
+def compiled_number(p: jax.Array, params: pq.Params, thresholds: jax.Array) -> jax.Array:
+    """The same of both nodes by hetjax."""
+    return pq.node_numbers(params, jax.numpy.stack([p, 1 - p]), thresholds).sum()
+
+
+def scipy_split(rate: float, mu1: np.ndarray, mu2: np.ndarray, thresholds: np.ndarray | None, compiled: bool) -> float:
     """The least mean number that scipy finds."""
+    params = pq.Params(rate, mu1, mu2)
     capacity = mu1 + mu2
     low, high = max(1e-9, 1 - capacity[1] / rate + 1e-9), min(1 - 1e-9, capacity[0] / rate - 1e-9)
 
     def cost(p: float) -> float:
+        if compiled:
+            return float(compiled_number(p, params, thresholds))
         total = 0.0
         for node, share in enumerate((p, 1 - p)):
             flow = (rate * share, mu1[node], mu2[node])
@@ -103,9 +113,11 @@ def main() -> None:
     found = np.asarray(times["joint"].answer.mean_number).reshape(-1)
     sample = range(min(options.sample, count))
     peers = {}
-    for name, pair in (("joint", None), ("given", thresholds)):
+    for name, pair in (("joint", None), ("given", thresholds), ("compiled", thresholds)):
+        scipy_split(rate[0], mu1[0], mu2[0], None if pair is None else pair[0], name == "compiled")
         begin = time.perf_counter()
-        values = np.array([scipy_split(rate[i], mu1[i], mu2[i], None if pair is None else pair[i]) for i in sample])
+        values = np.array([scipy_split(rate[i], mu1[i], mu2[i], None if pair is None else pair[i], name == "compiled")
+                           for i in sample])
         peers[name] = (time.perf_counter() - begin) / len(sample)
         excess = values / found[:len(sample)] - 1
         missed = excess > 1e-9
@@ -117,6 +129,10 @@ def main() -> None:
         ratios[f"scipy over hetjax, {name}"] = peers[name.split(",")[0]] / (timing.wall / count)
         print(f"hetjax, {name}: {1e6 * timing.wall / count:.2f} us a point, first call {timing.first:.1f} s;"
               f" scipy takes {ratios[f'scipy over hetjax, {name}']:.0f} times as long")
+    for name in ("given", "given, all devices"):
+        ratio = peers["compiled"] / (times[name].wall / count)
+        ratios[f"scipy with compiled costs over hetjax, {name}"] = ratio
+        print(f"hetjax, {name}: scipy with compiled costs takes {ratio:.0f} times as long")
     save(__doc__, ratios, {"points": count, "scipy_seconds": peers,
                            "seconds": {name: t.wall for name, t in times.items()}}, options.json)
 
