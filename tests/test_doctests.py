@@ -8,9 +8,10 @@ import pytest
 
 import hetjax
 
-LONG = {f"hetjax.models.{name}" for name in (  # compile for half a minute each
-    "parallel_queues.bernoulli", "parallel_queues.by_phase", "parallel_queues.open_loop", "stalling.response_time",
-    "supermarket.transient", "threshold_queue.law")}
+LONG = {f"hetjax.models.{name}" for name in (  # compile for many seconds each
+    "parallel_queues.bernoulli", "parallel_queues.by_phase", "parallel_queues.model", "parallel_queues.open_loop",
+    "stalling.buffer", "stalling.response_time", "stalling.worth", "supermarket.transient", "threshold_queue.by_phase",
+    "threshold_queue.law")}
 MODULES = sorted(info.name for info in pkgutil.walk_packages(hetjax.__path__, "hetjax."))
 
 

@@ -291,7 +291,7 @@ def test_wrong_shapes_raise():
         ctmc.stationary_levels(levels, form="logs")
 
 
-@pytest.mark.parametrize("S", [1, 3, 4])
+@pytest.mark.parametrize("S", [1, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_points_last_vmap_and_loop_agree(S):
     base = random_levels(4, S)
     loads = jnp.array([0.3, 1.0, 4.0])

@@ -205,6 +205,7 @@ def test_unusable_arguments_of_evaluate(arguments):
     assert one_line(error.value) and next(iter(arguments)) in str(error.value)
 
 
+@pytest.mark.slow
 def test_large_whole_numbers_do_not_wrap():
     """2^32 + 3 is not 3 in 32 bits."""
     out = evaluate(q=np.float32(0.5), K=np.array(2**32 + 3), metrics=["mean_number"])

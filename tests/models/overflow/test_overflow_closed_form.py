@@ -138,6 +138,7 @@ def test_gradients_at_corners(point):
     check_gradients(tuple(np.clip(x, 1.1e-6, 9e5) for x in point), np.float64, 1e-13)
 
 
+@pytest.mark.slow
 def test_second_derivatives():
     """Both orders of the modes against second differences of the exact rational function (relative error 1e-30)."""
     names = ("p_loss", "pi21", "pi12", "overflow_rate_1", "wrong_assignment_ratio_total",

@@ -236,7 +236,7 @@ def hessian(outer):
     return jax.jit(outer(jax.grad(value, (0, 1, 2, 3)), (0, 1, 2, 3)))
 
 
-@pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev])
+@pytest.mark.parametrize("outer", [jax.jacfwd, pytest.param(jax.jacrev, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SECOND)
 def test_second_derivatives(name, outer):
     """Hessians, forward over reverse and reverse over reverse, against second differences with many digits."""

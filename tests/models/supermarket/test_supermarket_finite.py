@@ -71,6 +71,7 @@ def test_generator_of_one_queue():
     assert mean == pytest.approx(0.5 + 0.25 * 3 / (2 * 0.5), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_refinement_is_right_to_second_order():
     """N^2 times the error against exact chains stays bounded, and is what the next term says; with it N^3 times."""
     params = Params(0.3, 2, [1.0], [[-1.0]])
@@ -119,6 +120,7 @@ def test_simulation_against_exact_chains(law, N, d, policy, control):
     assert float(found.mean_response_time[0]) * 0.5 == pytest.approx(float(found.mean_queue_length[0]), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_control_variate_shortens_the_interval():
     """N = 200: the mean stays, its interval is an order of magnitude shorter."""
     params = Params(0.7, 2, [1.0], [[-1.0]])
@@ -212,6 +214,7 @@ def beta_field(join):
     return lambda params, s: drift(params, s, join)
 
 
+@pytest.mark.slow
 def test_transient_reaches_the_fixed_point_at_the_speed_of_the_gap():
     params = Params(0.8, 2, [1.0], [[-1.0]])
     t = jnp.linspace(0.0, 80.0, 81)
