@@ -37,7 +37,8 @@ def enable_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Pa
     _forget_oldest(path)
     jax.config.update("jax_enable_compilation_cache", True)
     jax.config.update("jax_compilation_cache_dir", str(path))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    seconds = min(0.2, jax.config.jax_persistent_cache_min_compile_time_secs)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", seconds)
     return path
 
 

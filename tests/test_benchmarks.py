@@ -9,7 +9,7 @@ import pytest
 from benchmarks.compare import compare, main, read, text
 
 FOLDER = Path(__file__).parent / "benchmarks"
-HELPERS = {"timing.py", "compare.py", "stalling_numpy.py", "stalling_numpy_whole.py"}
+HELPERS = {"timing.py", "compare.py", "c_reference.py", "stalling_numpy.py", "stalling_numpy_whole.py"}
 
 
 def report(ratios, **more):

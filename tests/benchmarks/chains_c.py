@@ -99,7 +99,10 @@ def main():
                     f"{k} {row['us'][k]:.3g} us, {ratio:.2f} x C's time ({row['over_c_cpu'][k]:.2f} x CPU), compiled in"
                     f" {row['compile_s'][k]:.1f} s" for k, ratio in row["over_c"].items()), flush=True)
     print("load average", *os.getloadavg())
-    save(found, options.json)
+    ratios = {f"{part}, {', '.join(f'{k}={row[k]}' for k in ('L', 'S', 'n') if k in row)}: {name} over C": {
+        "wall": row["over_c"][name], "cpu": row["over_c_cpu"][name]}
+        for part in ("levels", "dense") for row in found[part] for name in row["over_c"]}
+    save(__doc__, ratios, found, options.json)
 
 
 if __name__ == "__main__":

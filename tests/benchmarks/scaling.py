@@ -99,7 +99,13 @@ def main() -> None:
             print(f"m = n = {row['size']}: {row['ns_cpu']:.0f} ns a point, {row['ns_cpu_over_mn']:.3f} ns over m n;"
                   f" {row['ns_cpu_over_mn'] / report['sizes'][-1]['ns_cpu_over_mn']:.2f} x that of the largest")
     print("load average", *os.getloadavg())
-    save(report, options.json)
+    ratios = {f"places, m={row['m']} n={row['n']}, largest over smallest": row["ratio"]
+              for row in report.get("parameters", [])}
+    ratios |= {f"{row['points']} points over the fewest": row["ns_cpu"] / report["points"][0]["ns_cpu"]
+               for row in report.get("points", [])}
+    ratios |= {f"m = n = {row['size']} over the largest, by m n": row["ns_cpu_over_mn"]
+               / report["sizes"][-1]["ns_cpu_over_mn"] for row in report.get("sizes", [])}
+    save(__doc__, ratios, report, options.json)
 
 
 if __name__ == "__main__":

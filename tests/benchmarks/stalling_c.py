@@ -127,7 +127,9 @@ def main() -> None:
             print(f"    {name:10s} {ratio['wall']:6.2f} x the time of {ratio['of']} ({ratio['cpu']:.2f} x CPU)",
                   flush=True)
     print("load average", *os.getloadavg())
-    save(report, options.json)
+    ratios = {f"m={row['m']} n={row['n']}: {name} over {found['of']}": {kind: found[kind] for kind in ("wall", "cpu")}
+              for row in report["sizes"] for name, found in row["over"].items()}
+    save(__doc__, ratios, report, options.json)
 
 
 if __name__ == "__main__":
