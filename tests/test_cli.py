@@ -210,11 +210,11 @@ def test_compiled_kernels_are_kept_for_the_next_run(tmp_path):
             "monitoring.register_event_listener(lambda event, **_: seen.append(event))\n"
             "assert main(sys.argv[1:]) == 0\nprint(seen.count('/jax/compilation_cache/cache_hits'))")
     run = ("run", spec, "--quiet", "--out")
-    assert process(*run, tmp_path / "cold.zarr", code=code, **environment).stdout.split() == ["0"]
+    cold = process(*run, tmp_path / "cold.zarr", code=code, **environment)
     kept = [file.name for file in (cache / "hetjax" / "xla").iterdir()]
     assert any("device_part" in name for name in kept)  # what the engine calls its kernels
     warm = process(*run, tmp_path / "warm.zarr", code=code, **environment)
-    assert int(warm.stdout) >= len(kept)
+    assert int(warm.stdout) >= int(cold.stdout) + len(kept)
     assert arrays(tmp_path / "cold.zarr") == arrays(tmp_path / "warm.zarr")
 
 
