@@ -30,12 +30,12 @@
 import math
 import os
 import sys
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 import hetjax
+from hetjax.plot.notebook import set_up, show
 from hetjax.plot.style import CATEGORIES, DASHES
 
 try:
@@ -46,18 +46,7 @@ except ImportError:
 hetjax.enable_x64()
 stalling = hetjax.stalling
 SMALL = bool(os.environ.get("HETJAX_SMALL"))  # small grids
-FIGURES = os.environ.get("HETJAX_FIGURES")  # a folder for the figures, or nothing
-plt.rcParams.update({"figure.constrained_layout.use": True, "font.size": 9, "savefig.dpi": 150,
-                     "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False})
-
-
-def show(figure, name):
-    """The figure, for the notebook to show; saved as well if HETJAX_FIGURES names a folder."""
-    if FIGURES:
-        figure.savefig(Path(FIGURES) / f"{name}.png")
-    plt.close(figure)
-    return figure
-
+set_up()
 
 # %% [markdown]
 # ## The paper's formulas, for any kind of number

@@ -25,7 +25,6 @@
 # %%
 import os
 from fractions import Fraction
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -33,23 +32,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import hetjax
+from hetjax.plot.notebook import set_up, show
 from hetjax.plot.style import CATEGORIES, DASHES, MARKERS
 
 hetjax.enable_x64()
 threshold_queue, parallel_queues = hetjax.threshold_queue, hetjax.parallel_queues
 SMALL = bool(os.environ.get("HETJAX_SMALL"))  # small grids
-FIGURES = os.environ.get("HETJAX_FIGURES")  # a folder for the figures, or nothing
-plt.rcParams.update({"figure.constrained_layout.use": True, "font.size": 9, "savefig.dpi": 150,
-                     "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False})
-
-
-def show(figure, name):
-    """The figure, for the notebook to show; saved as well if HETJAX_FIGURES names a folder."""
-    if FIGURES:
-        figure.savefig(Path(FIGURES) / f"{name}.png")
-    plt.close(figure)
-    return figure
-
+set_up()
 
 # %% [markdown]
 # ## One node, Poisson arrivals: $L(T)$

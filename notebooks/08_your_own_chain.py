@@ -38,23 +38,14 @@ import numpy as np
 import hetjax
 from hetjax import ctmc
 from hetjax.plot import draw
+from hetjax.plot.notebook import set_up, show
 from hetjax.plot.style import CATEGORIES, DASHES, MARKERS
 
 hetjax.enable_x64()
 SMALL = bool(os.environ.get("HETJAX_SMALL"))  # small grids
-FIGURES = os.environ.get("HETJAX_FIGURES")  # a folder for the figures, or nothing
-plt.rcParams.update({"figure.constrained_layout.use": True, "font.size": 9, "savefig.dpi": 150,
-                     "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False})
+set_up()
 folder = tempfile.TemporaryDirectory()
 here = Path(folder.name)
-
-
-def show(figure, name):
-    """The figure, for the notebook to show; saved as well if HETJAX_FIGURES names a folder."""
-    if FIGURES:
-        figure.savefig(Path(FIGURES) / f"{name}.png")
-    plt.close(figure)
-    return figure
 
 
 # %% [markdown]

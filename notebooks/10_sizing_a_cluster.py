@@ -39,26 +39,16 @@ import hetjax
 from hetjax.fit import Log, fit_log
 from hetjax.models import parallel_queues as pq
 from hetjax.models.supermarket.probing import best_choices
+from hetjax.plot.notebook import set_up, show
 from hetjax.plot.style import CATEGORIES, DASHES
 
 hetjax.enable_x64()
 stalling = hetjax.stalling
 SMALL = bool(os.environ.get("HETJAX_SMALL"))  # few resamples
-FIGURES = os.environ.get("HETJAX_FIGURES")  # a folder for the figures, or nothing
-plt.rcParams.update({"figure.constrained_layout.use": True, "font.size": 9, "savefig.dpi": 150,
-                     "legend.frameon": False, "axes.spines.top": False, "axes.spines.right": False})
+set_up()
 folder = tempfile.TemporaryDirectory()
 here = Path(folder.name)
 random = np.random.default_rng(7)
-
-
-def show(figure, name):
-    """The figure, for the notebook to show; saved as well if HETJAX_FIGURES names a folder."""
-    if FIGURES:
-        figure.savefig(Path(FIGURES) / f"{name}.png")
-    plt.close(figure)
-    return figure
-
 
 # %% [markdown]
 # ## The logs
