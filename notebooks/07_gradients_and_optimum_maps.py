@@ -78,6 +78,9 @@ assert elasticity[0] > 10 * abs(elasticity[1:]).max()
 
 # %%
 by_load = slopes[:points[..., 0].size].reshape(*points.shape)
+changes = [int(np.count_nonzero(np.diff(np.sign(by_load[:, j, 2])))) for j in range(len(buffers))]
+print("changes of sign of dN/dK:", ", ".join(f"{n} for K = {K:g}" for n, K in zip(changes, buffers, strict=True)))
+assert changes == [0, 0, 1, 1] and (by_load[:, :2, 2] < 0).all() and (by_load[0, :, 2] < 0).all()
 figure, panels = plt.subplots(1, 3, figsize=(10, 3.2))
 labels = (r"$\partial\overline{N}/\partial q$ (customers)", r"$\partial\overline{N}/\partial r$ (customers)",
           r"$\partial\overline{N}/\partial K$ (customers per place)")
@@ -93,8 +96,8 @@ figure.legend(*panels[0].get_legend_handles_labels(), title="Buffer $K$ (places)
 show(figure, "07_derivatives")
 
 # %% [markdown]
-# $\partial\overline N/\partial K$ changes its sign once: below that load the buffer is too short, above it too long. A
-# short buffer is too short nearly everywhere.
+# With 10 and 20 places $\partial\overline N/\partial K$ changes its sign once: below that load the buffer is too short,
+# above it too long. With none and with 5 it is negative all the way: too short at every load shown.
 #
 # ## Never minimise a mean number where customers can be lost
 #

@@ -14,7 +14,7 @@
 # # 09 A large sweep
 #
 # **Question: how do I compute millions of points on machines that may be switched off at any moment, and how do I know
-# afterwards that every number is right?**
+# afterwards that nothing is missing, damaged or different from an undisturbed run?**
 #
 # We plan a sweep, run it, kill it with `kill -9`, look at what is left, go on, check every checksum, and compare the
 # result with a run that was never disturbed: bit for bit. Then the same by two shards side by side, as in a job array,

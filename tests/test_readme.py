@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hetjax.models.registry import _BUILTIN as BUILTIN
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -56,6 +58,11 @@ def test_every_sweep_is_listed_with_its_figure():
         assert f"`{spec.name}`" in index, f"sweeps/README.md does not list {spec.name}"
     for image in (ROOT / "sweeps/images").iterdir():
         assert f"images/{image.name}" in index, f"sweeps/README.md does not show {image.name}"
+
+
+def test_every_model_has_a_row():
+    rows = "".join(line for line in README.splitlines() if line.startswith("| `"))
+    assert [name for name in BUILTIN if f"`{name}`" not in rows] == []
 
 
 def test_command_line_text_names_existing_commands():
