@@ -10,8 +10,11 @@ def fit(options: argparse.Namespace) -> int:
     """``hetjax fit``."""
     from hetjax.fit import fit_log
 
-    found = fit_log(options.log, slow=options.slow, fast_servers=options.fast_servers,
-                    slow_servers=options.slow_servers)
+    try:
+        found = fit_log(options.log, slow=options.slow, fast_servers=options.fast_servers,
+                        slow_servers=options.slow_servers)
+    except OSError as error:
+        raise ValueError(f"{options.log} cannot be read ({error.strerror}); give a CSV file") from None
     print(json.dumps(_finite(found.to_dict()), indent=2) if options.json else found.text())
     return 0
 

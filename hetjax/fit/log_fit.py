@@ -9,7 +9,9 @@ import numpy as np
 
 from hetjax.fit.log_file import Log
 from hetjax.fit.sample import SampleFit, fit_sample
-from hetjax.fit.stalling_log import BufferFit, fit_buffer
+from hetjax.fit.stalling_log import BufferFit, busy_at_once, fit_buffer
+
+LARGEST = 1e100  # of a time
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ def fit_log(source: str | os.PathLike[str] | Log, *, slow: str | None = None, fa
     (0.75, 1.0)
     """
     log = source if isinstance(source, Log) else Log.read(source)
+    _check_range(log)
     for name, count in (("fast_servers", fast_servers), ("slow_servers", slow_servers)):
         if count is not None and (not isinstance(count, int) or count < 1):
             raise ValueError(f"{name} = {count!r} is no whole number from 1 on; give the number of servers")
@@ -112,11 +115,30 @@ def fit_log(source: str | os.PathLike[str] | Log, *, slow: str | None = None, fa
         if first is None:
             remarks.append("q is not identified: which class is the fast one is not known")
         else:
+            _check_servers(log, first, fast_servers)
             q = _product(interarrival.rate / (fast_servers * services[first].rate), 1 / interarrival.count,
                          1 / services[first].count)
     if slow is not None and log.start is not None:
         buffer = fit_buffer(log, slow, slow_servers)
     return LogFit(interarrival, services, fast, slow, r, q, buffer, tuple(remarks))
+
+
+def _check_range(log: Log) -> None:
+    """ValueError for times whose differences or sums leave the range of the computer's numbers."""
+    for name, times in (("arrival", log.arrival), ("service", log.service)):
+        if times is not None and (bad := np.flatnonzero(np.abs(times) > LARGEST)).size:
+            raise ValueError(f"column {name}: {times[bad[0]]:.3g} is outside [-{LARGEST:g}, {LARGEST:g}]; give times in"
+                             " another unit")
+
+
+def _check_servers(log: Log, name: str, count: int) -> None:
+    """ValueError if more than ``count`` services of class ``name`` were going on at once."""
+    if log.start is None or log.departure is None:
+        return
+    ours = log.server == name
+    most = busy_at_once(np.sort(log.start[ours]), np.sort(log.departure[ours]))
+    if most > count:
+        raise ValueError(f"fast_servers = {count}: {most} of class {name!r} are busy at once; give as many")
 
 
 def _two_classes(services: dict[str, SampleFit], log: Log, slow: str | None) -> tuple[str | None, str | None]:

@@ -26,6 +26,7 @@ from hetjax.models.registry import Model, evaluate, get_model
 from hetjax.result import Status
 
 _MOST_WHOLE = 4096
+_NOWHERE = 25.0  # chi-square of an observation five standard errors away
 
 
 def fit_means(model: str | Model, observed: Mapping[str, tuple[Any, Any]], free: Mapping[str, tuple[float, float]],
@@ -172,7 +173,9 @@ class _Problem:
                            + ", ".join(f"{name} = {value:.5g}" for name, value in other.items()))
         p_value = chi_square_tail(chi_square, degrees) if degrees > 0 else math.nan
         if degrees <= 0:
-            remarks.append("as many parameters as observations: the fit says nothing about whether the model is right")
+            remarks.append("no more observations than parameters: " + (
+                "the model comes nowhere near them within the bounds" if chi_square > _NOWHERE else
+                "the fit says nothing about whether the model is right"))
         elif p_value < 0.01:
             remarks.append(f"the model does not fit: chi-square {chi_square:.4g} with {degrees} degrees of freedom"
                            f" (p = {p_value:.1g}); its standard errors mean nothing then")

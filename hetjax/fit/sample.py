@@ -66,8 +66,8 @@ class SampleFit:
             found.append(f"the {what} vary {'more' if self.scv_z > 0 else 'less'} than {law} ones: SCV {self.scv:.3g},"
                          f" {abs(self.scv_z):.1f} standard errors from 1; take law(), not the rate alone")
         elif self.shape > _SHAPE_AT_1_PERCENT:
-            found.append(f"the {what} are not {law} though their SCV is {self.scv:.3g}: shape {self.shape:.2f} is"
-                         f" above {_SHAPE_AT_1_PERCENT} (1 % level)")
+            found.append(f"the {what} are not {law}, whatever their SCV of {self.scv:.3g} says: shape"
+                         f" {self.shape:.2f} is above {_SHAPE_AT_1_PERCENT} (1 % level)")
         if not self.independent:
             found.append(f"neighbouring {what} are correlated ({self.lag1:+.3f}, {abs(self.lag1_z):.1f} standard"
                          " errors): standard errors here are wrong, and no renewal law fits")

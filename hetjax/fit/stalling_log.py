@@ -24,6 +24,15 @@ class BufferFit:
     words: str
 
 
+def busy_at_once(begun: np.ndarray, ended: np.ndarray) -> int:
+    """The most services (sorted starts and ends) at one time; a server that is handed over is busy once.
+
+    >>> busy_at_once(np.asarray([0.0, 1.0, 2.0]), np.asarray([2.0, 3.0, 4.0]))
+    2
+    """
+    return int(np.max(np.arange(1, len(begun) + 1) - np.searchsorted(ended, begun, side="right"), initial=0))
+
+
 def fit_buffer(log: Log, slow: str, slow_servers: int | None = None) -> BufferFit:
     """The buffer of a log with start and departure, ``slow`` the class of its slow servers.
 
@@ -45,8 +54,7 @@ def fit_buffer(log: Log, slow: str, slow_servers: int | None = None) -> BufferFi
     waiting = before(np.sort(log.arrival)) - before(np.sort(log.start))
     busy = before(begun) - before(ended)
     known = slow_servers is not None
-    # a server that is handed over is busy once
-    at_once = int(np.max(np.arange(1, len(begun) + 1) - np.searchsorted(ended, begun, side="right")))
+    at_once = busy_at_once(begun, ended)
     servers = slow_servers if slow_servers is not None else at_once
     stalled = (log.start > log.arrival) & (busy < servers)
     bound = int(np.max(waiting[stalled] + 1, initial=0))
@@ -55,7 +63,10 @@ def fit_buffer(log: Log, slow: str, slow_servers: int | None = None) -> BufferFi
         raise ValueError(f"slow_servers = {slow_servers}: {at_once} of class {slow!r} are busy at once; give as many")
     assumed = "" if known else f" (taking the number of slow servers for {servers}, as many as were busy at once)"
     if not len(shown):
-        return BufferFit(None, bound, 0, f"not identified: no slow service began at an arrival; K >= {bound}{assumed}")
+        between = np.isin(log.start[is_slow], log.arrival).any()
+        why = ("the log does not follow the rule of a stalling buffer: slow services began at the arrival of another"
+               " customer" if between else "not identified: no slow service began at an arrival")
+        return BufferFit(None, bound, 0, f"{why}; K >= {bound}{assumed}")
     least, most = int(shown.min()), int(shown.max())
     if least != most or bound > least:
         return BufferFit(None, bound, len(shown), "the log does not follow the rule of a stalling buffer: slow services"

@@ -75,7 +75,7 @@ class Optimum:
         rows += [(f"d/d{name}", _shown(value)) for name, value in self.sensitivities.items()]
         rows.append(("kind", self._kind()))
         rows.append(("certificate", self._certified()))
-        if self.status != Status.OK:
+        if self.status != Status.OK and min(self.slack.values(), default=0.0) >= 0:
             rows.append(("status", STATUS_MEANINGS[self.status]))
         width = max(len(name) for name, _ in rows) + 2
         return "\n".join(f"{name:<{width}}{text}" for name, text in rows)
@@ -87,6 +87,10 @@ class Optimum:
         return f"   (slope {_shown(self.gradient[name])})"
 
     def _kind(self) -> str:
+        if (worst := min(self.slack, key=self.slack.__getitem__, default=None)) is not None and (
+                self.optimum_status == OptimumStatus.FAILED and self.slack[worst] < 0):
+            return f"no design that was looked at keeps the constraints (best: {worst} is broken by" \
+                   f" {_shown(-self.slack[worst])})"
         text = OPTIMUM_STATUS_MEANINGS[self.optimum_status]
         if self.optimum_status == OptimumStatus.MULTIMODAL:
             text += f" ({self.minima} seen)" if self.minima > 1 else ""
@@ -147,6 +151,9 @@ def minimize(objective: Any, params: Any, over: Iterable[str] | None = None,
     if isinstance(over, Mapping):
         bounds = {**over, **(bounds or {})}
         over = list(over)
+    if constraints is not None and not isinstance(constraints, Mapping):
+        raise ValueError(f"constraints = {constraints!r} is no mapping; name each, like"
+                         " {'loss': lambda p: p['loss'] - 0.01}")
     if isinstance(over, str):
         raise ValueError(f"over = {over!r} is a text; give a list of names, like [{over!r}]")
     bind = getattr(objective, "bind", None)
@@ -213,10 +220,24 @@ class _UserFunction:
     def __call__(self, variables: dict[str, Array], theta: dict[str, Array]) -> tuple[Array, Array]:
         leaves = dict(self.static) | theta | variables
         params = jax.tree.unflatten(self.treedef, [leaves[name] for name in self.names])
-        values = [jnp.asarray(function(params)).astype(self.dtype) for function in (self.objective, *self.constraints)]
-        for value, what in zip(values, ("objective", *("constraint",) * len(self.constraints)), strict=True):
+        values = []
+        for what, function in (("objective", self.objective), *(("constraint", c) for c in self.constraints)):
+            try:
+                value = jnp.asarray(function(params))
+            except jax.errors.ConcretizationTypeError as error:  # float(x), np.sin(x), if x > 0: ...
+                raise ValueError(f"the {what} is no pure JAX function of traced numbers"
+                                 f" ({type(error).__name__}); write it with jax.numpy, without float() and if"
+                                 ) from error
+            except jax.errors.TracerArrayConversionError as error:
+                raise ValueError(f"the {what} hands traced numbers to numpy; write it with jax.numpy") from error
+            except TypeError as error:
+                words = " ".join(str(error).split())[:120]
+                raise ValueError(f"the {what} does not give a number ({words})") from error
             if value.shape not in ((), (1,)):
                 raise ValueError(f"the {what} has the shape {value.shape}; return one number")
+            if jnp.issubdtype(value.dtype, jnp.complexfloating):
+                raise ValueError(f"the {what} is complex; return a real number, like jnp.abs(value)")
+            values.append(value.astype(self.dtype))
         joined = jnp.stack([value.reshape(()) for value in values])
         return joined[0], joined[1:]
 

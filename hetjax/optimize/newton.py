@@ -106,8 +106,9 @@ def direction(at: Point, space: Space) -> Array:
         projector = projection(stuck | out, space, at.x.dtype)
         w, V = spectrum(at, projector, space)
         size = jnp.abs(w)
-        floor = jnp.finfo(w.dtype).eps * jnp.max(size) + jnp.finfo(w.dtype).tiny
         slope = projector @ gradient
+        steep = jnp.max(size) + jnp.max(jnp.abs(slope))  # a line has no curvature, and its step must stay finite
+        floor = jnp.finfo(w.dtype).eps * steep + jnp.finfo(w.dtype).tiny
         step = -projector @ (V @ ((V.T @ slope) / jnp.maximum(size, floor)))
         return step / jnp.maximum(jnp.max(jnp.abs(step)), 1), slope
 

@@ -65,7 +65,7 @@ def test_tests_of_exponentiality_reject_and_accept_as_they_say():
     assert not uniform.exponential and "vary less" in uniform.remarks("times", "exponential")[0]
     # SCV 1 but no exponential law: half of the times short, half long
     odd = np.where(rng.random(2000) < 0.5, 0.0001, 2.0)
-    assert "not exponential though their SCV" in " ".join(fit_sample(odd).remarks("times", "exponential"))
+    assert "not exponential, whatever their SCV of" in " ".join(fit_sample(odd).remarks("times", "exponential"))
     bursts = np.repeat([0.1, 1.9], 500)
     assert "correlated" in " ".join(fit_sample(bursts).remarks("times", "Poisson"))
     law = fit_sample(rng.gamma(4.0, 0.25, 500)).law()
@@ -148,6 +148,26 @@ def test_hostile_files_are_refused_in_one_line(tmp_path, capsys, text, message):
     assert message in error and error.count("\n") == 1 and len(error) < 400
 
 
+def test_more_fast_servers_at_work_than_there_are():
+    log = Log.from_arrays([0, 1, 2, 9], start=[0, 1, 2, 9], departure=[4, 4, 4, 10])
+    assert fit_log(log, fast_servers=3).q.value > 0
+    with pytest.raises(ValueError, match="fast_servers = 2: 3 of class 'all' are busy at once"):
+        fit_log(log, fast_servers=2)
+
+
+def test_a_slow_server_that_takes_another_than_the_newcomer():
+    log = Log.from_arrays([0, 1, 2, 9], start=[0, 2, 4, 9], departure=[4, 8, 6, 10], server=["a", "b", "a", "a"])
+    assert "another customer" in fit_buffer(log, "b").words
+
+
+def test_times_beyond_any_clock(tmp_path, capsys):
+    path = tmp_path / "huge.csv"
+    path.write_text("arrival,service\n1e300,1e300\n2e300,1e300\n3e307,1e308\n1.7e308,1e308\n")
+    assert main(["fit", str(path)]) == 2 and main(["fit", str(tmp_path / "none.csv")]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and "another unit" in lines[0] and "cannot be read" in lines[1]
+
+
 def test_command_line(tmp_path, capsys):
     path = write_csv(tmp_path / "log.csv", stalling_log(4, 3.6, 1.0, 0.2, 4, 2, 3, 900))
     assert main(["fit", str(path), "--fast-servers", "4", "--slow-servers", "2"]) == 0
@@ -156,7 +176,7 @@ def test_command_line(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["buffer"]["K"] == 3
     assert main(["fit", str(path), "--slow", "nobody"]) == 2
     assert "slow = 'nobody' is no class of the log; choose from fast, slow" in capsys.readouterr().err
-    assert main(["fit", str(tmp_path / "none.csv")]) == 1
+    assert main(["fit", str(tmp_path / "none.csv")]) == 2
     (tmp_path / "binary.csv").write_bytes(b"arrival\n\xff\xfe\n1\n")
     assert main(["fit", str(tmp_path / "binary.csv")]) == 2
     assert "no UTF-8 text" in capsys.readouterr().err

@@ -166,6 +166,35 @@ def test_flat_valleys_and_nothing_finite():
         hetjax.raise_if_failed(none)
 
 
+@pytest.mark.parametrize("high", [3.9, 4.1, 1e6])
+def test_lines_end_on_a_bound(high):
+    """No curvature at all, and slopes of any size."""
+    best = minimize(lambda p: p["x"] - 2 * p["y"], {"x": 1.0, "y": 1.0}, bounds={"x": (0, high), "y": (0, 5.0)})
+    assert (float(best.value), best.status, best.optimum_status) == (-10.0, Status.OK, OptimumStatus.EDGE)
+    shares = minimize(lambda p: jnp.asarray([1.0, 4.0, 9.0]) * high @ p["s"], {"s": np.ones(3) / 3},
+                      bounds={"s": "simplex"})
+    assert float(shares.value) == high and shares.design["s"].tolist() == [1, 0, 0]
+
+
+def test_what_cannot_be_kept_is_said_so():
+    best = minimize(lambda p: (p["x"] - 1) ** 2, {"x": 1.0}, bounds={"x": (0, 3.0)},
+                    constraints={"little": lambda p: p["x"] + 1})
+    assert best.optimum_status == OptimumStatus.FAILED
+    assert "no design that was looked at keeps the constraints (best: little is broken by 1" in str(best)
+
+
+@pytest.mark.parametrize(("objective", "words"), [
+    (lambda p: "a", "does not give a number"), (lambda p: np.sin(p["x"]), "hands traced numbers to numpy"),
+    (lambda p: float(p["x"]), "no pure JAX function"), (lambda p: 1.0 if p["x"] > 0 else 2.0, "no pure JAX function"),
+    (lambda p: jax.lax.complex(p["x"], p["x"]), "is complex")])
+def test_objectives_that_are_none(objective, words):
+    with pytest.raises(ValueError, match=words) as error:
+        minimize(objective, {"x": 1.0})
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=r"constraints = .* is no mapping"):
+        minimize(lambda p: p["x"], {"x": 1.0}, constraints=[objective])
+
+
 def test_float32_and_trees():
     """Ten digits less in, ten digits less out: rounding 6e-8, tolerance its square root."""
     params = {"rate": jnp.float32(3.0), "costs": [jnp.float32(0.25), jnp.float32(1.0)], "place": jnp.float32(4.0)}

@@ -164,7 +164,7 @@ def _best_split(params: Params, given: Array | None) -> Split:
         split, pair = lax.fori_loop(0, _TURNS, finish, (splits[best], pairs[best]))
     value = jnp.sum(node_numbers(params, split, pair))
     margin = _margins(params, pair, rate * split)
-    used = split * rate > 1e-6 * jnp.max(mu1)
+    used = (split * rate > 1e-6 * jnp.max(mu1)) | (split == jnp.max(split))
     nu = jnp.sum(jnp.where(used, margin * split, jnp.zeros_like(margin))) / jnp.sum(jnp.where(used, split, 0))
     spread = jnp.max(jnp.where(used, jnp.abs(margin / nu - 1), jnp.zeros_like(margin)))
     rough = (spread > (1e-6 if bits == 64 else 1e-2)) & (code == int(Status.OK))

@@ -103,6 +103,13 @@ def test_best_split(reference):
     assert found.thresholds.tolist() == [2, 3]
 
 
+def test_the_price_of_the_first_customers():
+    """Almost nobody comes: d mean number / d rate is the time that one customer alone takes, 1 / mu1."""
+    for rate in (1e-6, 1e-3):
+        found = SPLIT(pq.Params(rate, [2.0, 1.0], [0.5, 0.2]))
+        assert int(found.status) == 1 and abs(float(found.marginal_cost) - 0.5) < rate
+
+
 @pytest.mark.slow
 def test_best_split_is_not_beaten_on_a_grid():
     many = points(12, 8)
