@@ -99,7 +99,8 @@ def test_other_solutions_bounds_and_misfit_are_told():
     twice = fit_means(QUEUE, {"square": (4.0, 0.1)}, {"extra": (-5, 5)}, {"arrival": 1.0, "service": 2.0, "K": 3})
     assert abs(twice["extra"].value) == pytest.approx(2) and len(twice.others) == 1
     assert twice.others[0]["extra"] == pytest.approx(-twice["extra"].value)
-    assert any("another solution" in r for r in twice.remarks) and any("no more observations" in r for r in twice.remarks)
+    assert any("another solution" in remark for remark in twice.remarks)
+    assert any("no more observations" in remark for remark in twice.remarks)
     again = fit_means(QUEUE, {"square": (4.0, 0.1)}, {"extra": (-5, 5)}, {"arrival": 1.0, "service": 2.0, "K": 3})
     assert again.text() == twice.text()
     edge = fit_means(QUEUE, {"square": (np.full(3, 100.0), 0.1)}, {"extra": (0, 5)},
