@@ -112,7 +112,7 @@ def best_split(params: Params, thresholds: Any = None) -> Split:
     Exact by equal marginal costs (for single servers: :func:`square_root_rule`). Without thresholds the split
     and the best thresholds for it take turns, from the best three of the split in proportion to capacity, the
     square-root rule and, for two nodes, 17 equally spaced splits; the best end is taken. One point (vmap for many); not
-    differentiable. About 50 us of CPU a point in a batch, 6 us for given thresholds.
+    differentiable. About 35 us a point in a batch, 6 us for given thresholds.
 
     >>> from hetjax import parallel_queues as pq
     >>> found = pq.best_split(pq.Params(2.0, [2.0, 1.0], [0.5, 0.2]))

@@ -1,6 +1,7 @@
 """The study of buffers for percentiles, in small, against the absorbing chain of a tagged customer."""
 
 import numpy as np
+import pytest
 from scipy.linalg import expm
 from test_sweeps_studies import lines_of, mesh_of, panels, small, stationary
 
@@ -33,6 +34,7 @@ def tail(q, r, K, M, m, n, t):
     return (start / start.sum() @ expm(T * t)).sum()
 
 
+@pytest.mark.slow
 def test_best_buffers_for_the_mean_and_for_percentiles():
     q, K = [0.6, 0.9], [0, 4, 8, 12, 16, 20]
     dataset, figures = small("response_time_buffer", q=q, K=K)

@@ -28,6 +28,7 @@ def test_poisson_and_the_limit_of_many_queues():
     assert float(independent_queues(STREAM, 9, H2, environment="slow").value.mean_number) == float(alike)
 
 
+@pytest.mark.slow
 def test_one_choice_simulated():
     """d = 1 makes each of N queues that MAP/PH/1, in both scalings; once with the control variate."""
     for environment in ("fast", "slow"):

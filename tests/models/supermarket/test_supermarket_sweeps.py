@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+import pytest
 from models.supermarket.supermarket_oracle import levels as oracle_levels
 
 from hetjax import Sweep
@@ -52,6 +53,7 @@ def test_doubly_exponential_tails():
         np.testing.assert_allclose(line, -np.log(0.9) * (k if d == 1 else (d**k - 1) / (d - 1)), rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_finitely_many_queues(reference, monkeypatch):
     """Against the published refinement, to its digits, and the published simulations."""
     monkeypatch.setattr(finite_model, "EVENTS", 20_000)
