@@ -232,6 +232,8 @@ def _check_used(spec: Spec, model: Model) -> None:
     for name in sorted(spec.names - used):
         table = ("design" if name in spec.design_columns else "axes" if name in [a.name for a in spec.axes]
                  else "const" if name in spec.const else "derived")
+        if spec.optimize is not None and name in spec.optimize.over:
+            raise SpecError(f"[{table}] {name!r} is chosen by [optimize] over as well; leave one of them out")
         raise SpecError(f"[{table}] {name!r} is no parameter of model {spec.model!r} and nothing is derived from it"
                         f"{nearest(name, [a.name for a in model.axes])}")
 

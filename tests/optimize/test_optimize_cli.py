@@ -130,6 +130,8 @@ def test_one_point_is_no_store(folder, capsys):
     (GRID[:GRID.index("[optimize]")], (), "the table [optimize] is missing; add objective ="),
     (POINT.replace("speed = 1.25\n", ""), (), "parameter 'speed' of model 'small_models:QUEUE' is missing"),
     (POINT.replace("team = [1, 12]", "team = [1, 99]"), (), "over team: team = 99.0 is outside its domain"),
+    (POINT.replace("speed = 1.25\n", "speed = 1.25\nteam = 3\n"), (),
+     "[const] 'team' is chosen by [optimize] over as well"),
     (POINT.replace("[1, 12]", "[1, 8]"), (), "baselines crowd: team = 12 is above the bounds in over; raise them"),
 ])
 def test_refusals(folder, capsys, text, arguments, message):
