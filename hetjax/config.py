@@ -1,10 +1,14 @@
 """Precision, devices and the compilation cache. Nothing here runs at import."""
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 CACHE_BYTES = 512 << 20  # of compiled kernels; one takes about 60 kB
 
@@ -16,6 +20,18 @@ def enable_x64(enable: bool = True) -> None:
     >>> hetjax.enable_x64()
     """
     jax.config.update("jax_enable_x64", enable)
+
+
+def common_dtype(values: Iterable[Any]) -> Any:
+    """float32 if every array of floats is that or narrower, else (and without any) the default real dtype."""
+    given = [np.dtype(v.dtype) for v in values if hasattr(v, "dtype")]
+    sizes = [dtype.itemsize for dtype in given if jnp.issubdtype(dtype, jnp.floating)]
+    return np.dtype(np.float32) if sizes and max(sizes) <= 4 else jnp.result_type(float)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use; macOS does not restrict them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def x64_enabled() -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 import hetjax
+from hetjax.config import usable_cores
 from hetjax.sweep.kernel import vector_width
 from hetjax.sweep.provenance import device_kind
 
@@ -19,8 +20,7 @@ def machine() -> dict[str, Any]:
     ['cpus', 'device', 'devices']
     """
     devices = jax.local_devices()
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"processor": _processor(), "cpus": usable, "platform": devices[0].platform,
+    return {"processor": _processor(), "cpus": usable_cores(), "platform": devices[0].platform,
             "device": device_kind(devices[0]), "devices": len(devices),
             "vector_width": vector_width(devices[0].platform), "hetjax": hetjax.__version__,
             **{name: version(name) for name in ("jax", "jaxlib", "numpy")},

@@ -169,7 +169,7 @@ def start_jax(dtype: str, devices: int | None, keep_kernels: bool = True) -> Non
         raise SpecError(f"--devices {devices} is more than {MAX_DEVICES}; a CPU gains nothing beyond one a core")
     if "JAX_NUM_CPU_DEVICES" not in os.environ:
         try:
-            jax.config.update("jax_num_cpu_devices", devices or _cores())
+            jax.config.update("jax_num_cpu_devices", devices or hetjax.config.usable_cores())
         except RuntimeError:  # a program that calls main() has started JAX; its devices are what there is
             pass
     if keep_kernels and jax.config.jax_enable_compilation_cache and jax.config.jax_compilation_cache_dir is None:
@@ -177,11 +177,6 @@ def start_jax(dtype: str, devices: int | None, keep_kernels: bool = True) -> Non
             hetjax.enable_compilation_cache()
         except OSError as error:
             print(f"hetjax: compiled kernels are not kept for the next run: {one_line(error)}", file=sys.stderr)
-
-
-def _cores() -> int:
-    """Cores that this process may use; macOS does not restrict them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_figures(sweep: Any) -> None:

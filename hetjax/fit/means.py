@@ -19,7 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hetjax.fit.gamma_law import chi_square_tail, gamma_quantile
 from hetjax.fit.least_squares import minimize_residuals
 from hetjax.fit.means_result import MeansFit, Parameter, judge
 from hetjax.models.registry import Model, evaluate, get_model
@@ -117,6 +116,8 @@ class _Problem:
 
     def solve(self, starts: int, seed: int) -> MeansFit:
         """All searches at once, then the judgement of the best."""
+        from scipy.special import chdtrc, gammaincinv
+
         dtype = jnp.result_type(float)
         p = len(self.real)
         combos = np.asarray(list(itertools.product(*self.counts.values())), float).reshape(
@@ -154,7 +155,7 @@ class _Problem:
 
         J, residuals = (np.asarray(x, float) for x in jax.jit(jax.jacfwd(twice, has_aux=True))(place))
         J = J.reshape(residuals.size, p)
-        limit = profile[best] + 2 * gamma_quantile(max(len(self.counts), 1) / 2, 0.95)
+        limit = profile[best] + 2 * float(gammaincinv(max(len(self.counts), 1) / 2, 0.95))
         members = [tuple(int(x) for x in combos[i]) for i in np.flatnonzero(profile <= limit)] if self.counts else []
         verdict = judge(J, np.asarray(z[best, start], float), self.real, _logarithmic)
         parameters = {name: Parameter(float(self.parameters(z[best, start], np)[name]), *verdict.of[name])
@@ -171,7 +172,7 @@ class _Problem:
         for other in others:
             remarks.append("another solution agrees with the data as well: "
                            + ", ".join(f"{name} = {value:.5g}" for name, value in other.items()))
-        p_value = chi_square_tail(chi_square, degrees) if degrees > 0 else math.nan
+        p_value = float(chdtrc(degrees, chi_square)) if degrees > 0 else math.nan
         if degrees <= 0:
             remarks.append("no more observations than parameters: " + (
                 "the model comes nowhere near them within the bounds" if chi_square > _NOWHERE else

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from hetjax.fit.gamma_law import gamma_quantile
-
 SUSPICIOUS = 3.0  # standard errors
 _SHAPE_AT_1_PERCENT = 1.308  # M. A. Stephens, JASA 69 (1974): D* for exponential laws of unknown mean
 
@@ -88,6 +86,8 @@ def fit_sample(times: Any) -> SampleFit:
     >>> round(found.rate, 3), round(found.scv, 2), found.exponential
     (1.005, 0.98, True)
     """
+    from scipy.special import gammaincinv
+
     x = np.asarray(times, float)
     n, mean = len(x), float(np.mean(x))
     if n < 2 or not mean > 0:
@@ -103,10 +103,11 @@ def fit_sample(times: Any) -> SampleFit:
     spread = math.sqrt(4 * n * n * (n - 1) / ((n + 1) ** 2 * (n + 2) * (n + 3)))
     tails = np.exp(-np.sort(x) * rate)  # P(X > x) of the fitted law
     steps = np.arange(n + 1) / n
+    low, high = gammaincinv(n, [0.025, 0.975]) * rate / n
     distance = float(max(np.max(steps[1:] - (1 - tails)), np.max((1 - tails) - steps[:-1])))
     return SampleFit(
         n, mean, rate, rate / math.sqrt(n),
-        (gamma_quantile(n, 0.025) * rate / n, gamma_quantile(n, 0.975) * rate / n), rate * math.sqrt(max(scv, 0) / n),
+        (float(low), float(high)), rate * math.sqrt(max(scv, 0) / n),
         scv, float(np.sqrt(np.mean(influence**2) / n)), (scv - expected) / spread,
         (distance - 0.2 / n) * (math.sqrt(n) + 0.26 + 0.5 / math.sqrt(n)), lag1, (lag1 + 1 / n) * math.sqrt(n),
         float(np.mean(x == 0)))

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hetjax.config import common_dtype
 from hetjax.models.registry import Axis, Metric, Model, evaluate, get_model, real_array
 from hetjax.result import STATUS_MEANINGS, Status
 
@@ -76,10 +77,7 @@ def elasticities(model: str | Model, metrics: Sequence[str] | None = None, axes:
     chosen_axes = _chosen_axes(found, axes)
     point = {axis.name: axis.default for axis in found.axes if axis.default is not None} | arrays
     given = {name: real_array(name, point.pop(name)) for name in chosen_axes if name in point}
-    floats = [np.dtype(v.dtype) for v in arrays.values()
-              if hasattr(v, "dtype") and jnp.issubdtype(v.dtype, jnp.floating)]
-    narrow = bool(floats) and max(dtype.itemsize for dtype in floats) <= 4
-    dtype = np.dtype(np.float32) if narrow else jnp.result_type(float)
+    dtype = common_dtype(arrays.values())
     if len(given) < len(chosen_axes):  # the same words as an evaluation without it has
         evaluate(found, metrics=chosen_metrics, **point, **given)
     real = {name: jnp.asarray(value).astype(dtype) for name, value in given.items()}

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hetjax.config import common_dtype
 from hetjax.result import Status
 
 PointFunction = Callable[[Mapping[str, Any], tuple[str, ...], Mapping[str, int]],
@@ -250,7 +251,7 @@ def evaluate(model: str | Model, /, *, metrics: Sequence[str] | None = None, **a
     chosen = tuple(metrics) if metrics is not None else tuple(m.name for m in found.metrics if not m.expensive)
     for name in chosen:
         found.metric(name)
-    dtype = _common_dtype(arrays.values())
+    dtype = common_dtype(arrays.values())
     arrays = {axis.name: real_array(axis.name, arrays[axis.name]) for axis in found.axes}
     static: dict[str, int] = {}
     traced: dict[str, Any] = {}
@@ -318,13 +319,6 @@ def _bound(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise ValueError(f"{name} = {value!r} is no whole number; give the largest value there can be") from None
-
-
-def _common_dtype(values: Iterable[Any]) -> Any:
-    """float32 if every array of floats is that or narrower, else (and without any) the default real dtype."""
-    given = [np.dtype(v.dtype) for v in values if hasattr(v, "dtype")]
-    sizes = [dtype.itemsize for dtype in given if jnp.issubdtype(dtype, jnp.floating)]
-    return np.dtype(np.float32) if sizes and max(sizes) <= 4 else jnp.result_type(float)
 
 
 @functools.lru_cache(maxsize=256)

@@ -111,12 +111,13 @@ def erlang_b(load: jax.Array, servers: int) -> jax.Array:
     return tail / (1 + tail)
 
 
-def erlang_c(load: jax.Array, servers: int) -> jax.Array:
+def erlang_c(load: jax.Array, servers: int | Count) -> jax.Array:
     """Erlang's probability of waiting in M/M/m, m = ``servers`` >= 1, 0 < ``load`` < m; O(m).
 
     >>> import jax.numpy as jnp
     >>> round(float(erlang_c(jnp.asarray(1.0), 2)), 6)
     0.333333
     """
-    tail = truncated_poisson(load, Count(servers)).tail
-    return tail / (tail + (servers - load) / servers)
+    count = Count.of(servers, None)
+    tail, m = truncated_poisson(load, count).tail, count.real(load)
+    return tail / (tail + (m - load) / m)

@@ -12,7 +12,7 @@ from hetjax.optimize.transforms import constrained, unconstrained
 
 Array = jax.Array
 Method = Literal["auto", "newton", "lbfgs", "adam"]
-METHODS: tuple[str, ...] = ("auto", "newton", "lbfgs", "adam")
+METHODS: tuple[Method, ...] = ("auto", "newton", "lbfgs", "adam")
 LEARNING_RATE = 0.05  # of Adam, in the unbounded variables
 
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hetjax.config import common_dtype
 from hetjax.optimize.loops import Method
 from hetjax.optimize.solve import Certificate, Found, Options, reach, solve
 from hetjax.optimize.space import Space, variable
@@ -242,13 +243,6 @@ class _UserFunction:
         return joined[0], joined[1:]
 
 
-def leaf_dtype(leaves: Iterable[Any]) -> Any:
-    """float32 if every array of real numbers is that or narrower, else the default real dtype."""
-    given = [np.dtype(leaf.dtype) for leaf in leaves if hasattr(leaf, "dtype")]
-    sizes = [dtype.itemsize for dtype in given if jnp.issubdtype(dtype, jnp.floating)]
-    return np.dtype(np.float32) if sizes and max(sizes) <= 4 else jnp.result_type(float)
-
-
 def chosen_names(over: Iterable[str] | None, bounds: Mapping[str, Any], known: Iterable[str]) -> tuple[str, ...]:
     """``over`` as names of ``known``; ValueError for others, for doubles, and for bounds of what is not optimised."""
     known = tuple(known)
@@ -287,7 +281,7 @@ def _bind(objective: Callable[[Any], Any], params: Any, over: Iterable[str] | No
     paths, treedef = jax.tree.flatten_with_path(params)
     leaves = {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in paths}
     names = chosen_names(over, bounds, leaves)
-    dtype = leaf_dtype(leaves.values())
+    dtype = common_dtype(leaves.values())
     variables = []
     for name in names:
         try:

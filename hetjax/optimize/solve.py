@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hetjax.optimize.constrained import Local, Scale, local_minimum, scale_of, tolerance_of, violated
+from hetjax.optimize.constrained import Local, Scale, local_minimum, scale_of, violated
 from hetjax.optimize.lattice import (
     Whole,
     best_of,
@@ -269,4 +269,4 @@ def _reported(judged: Judged, k: Array, gaps: tuple[Array, Array] | None, steps:
                  below, above, judged.minima, judged.tied, steps.astype(jnp.int32), proved, kind, code)
 
 
-__all__ = ["Certificate", "Found", "Function", "Options", "reach", "solve", "tolerance_of"]
+__all__ = ["Certificate", "Found", "Function", "Options", "reach", "solve"]

@@ -132,10 +132,6 @@ class Space:
         """Whether every whole variable may be taken as real."""
         return all(v.relaxable for v in self.wholes)
 
-    def relaxed(self) -> "Space":
-        """The whole variables alone, as real ones."""
-        return Space(tuple(Variable(v.name, v.low, v.high, "real", v.shape) for v in self.wholes))
-
     def widths(self, x: Array) -> Array:
         """(n,) what a large change of each real variable is: its interval, or its size."""
         span = np.where(np.isfinite(self.high - self.low), self.high - self.low, -1)

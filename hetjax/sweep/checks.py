@@ -62,8 +62,8 @@ def check_names(value: Any, key: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def check_choice(value: Any, known: tuple[str, ...], key: str) -> str:
-    """``value`` if it is among ``known``."""
+def check_choice[T: str](value: Any, known: tuple[T, ...], key: str) -> T:
+    """The one of ``known`` that ``value`` is."""
     if value not in known:
         raise SpecError(f"{key} = {show(value)} is unknown; choose from {', '.join(known)}")
-    return str(value)
+    return known[known.index(value)]

@@ -112,10 +112,8 @@ def _bounds(name: str, value: Any) -> tuple[int | float, int | float]:
 
 
 def _unit_points(kind: str, count: int, dimensions: int, seed: int) -> np.ndarray:
-    try:
-        from scipy.stats import qmc
-    except ImportError:
-        raise SpecError(f"[design] kind = {kind!r} needs SciPy; install it: pip install 'hetjax[design]'") from None
+    from scipy.stats import qmc
+
     engine = {"sobol": qmc.Sobol, "lhs": qmc.LatinHypercube, "halton": qmc.Halton}[kind](dimensions, rng=seed)
     with warnings.catch_warnings(action="ignore"):  # of a count that is no power of 2: asked for
         return np.asarray(engine.random(count))

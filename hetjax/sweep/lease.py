@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hetjax.sweep.errors import LockedError
-from hetjax.sweep.place import is_remote
+from hetjax.sweep.place import is_remote, object_store
 
 BEAT = 15.0  # seconds between two renewals
 FRESH = 4 * BEAT  # a lease renewed within this time is taken to be alive without watching it
@@ -69,7 +69,8 @@ class Lease:
     def _create(self) -> bool:
         try:
             if is_remote(self.file):
-                self.file.fs.pipe_file(self.file.path, self._text().encode(), mode="create")  # type: ignore[attr-defined]
+                system, key = object_store(self.file)
+                system.pipe_file(key, self._text().encode(), mode="create")
             else:
                 with open(self.file, "x", encoding="utf-8") as file:
                     file.write(self._text())

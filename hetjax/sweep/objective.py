@@ -16,9 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hetjax.config import common_dtype
 from hetjax.models.registry import Axis, Model, get_model, inside
 from hetjax.optimize import Bound, Space, Variable, variable
-from hetjax.optimize.minimize import check_start, chosen_names, leaf_dtype
+from hetjax.optimize.minimize import check_start, chosen_names
 from hetjax.result import has_value
 from hetjax.sweep.errors import SpecError, nearest, show
 from hetjax.sweep.expressions import Expression, parse_expression
@@ -136,7 +137,7 @@ class Objective:
         self.check(fixed, names)
         fixed = {a.name: a.default for a in self.model.axes
                  if a.name not in (*fixed, *names, *dict(self.derived))} | dict(fixed)
-        dtype = leaf_dtype(fixed.values())
+        dtype = common_dtype(fixed.values())
         theta: dict[str, Array] = {}
         shapes: dict[str, int] = {}
         for name, value in fixed.items():
@@ -168,16 +169,21 @@ def objective(model: str | Model, value: str, *, constraints: Mapping[str, str] 
     """
     found = get_model(model)
     parsed = {name: parse_expression(text, f"derived {name}") for name, text in (derived or {}).items()}
-    for name in parsed:
-        axis = next((a for a in found.axes if a.name == name), None)
-        if axis is None or axis.shape:
-            raise SpecError(f"derived {name!r} is no real parameter of model {found.name!r}"
-                            f"{nearest(name, [a.name for a in found.axes if not a.shape])}")
-        for used in sorted(parsed[name].names & {m.name for m in found.metrics}):
-            raise SpecError(f"derived {name} = {parsed[name].text!r} uses the metric {used!r}; parameters come first")
     return Objective(found, parse_expression(value, "objective"),
                      tuple(read_constraint(name, text) for name, text in (constraints or {}).items()),
-                     tuple(ordered(parsed).items()))
+                     in_order(found, parsed, "derived"))
+
+
+def in_order(model: Model, derived: Mapping[str, Expression], where: str) -> tuple[tuple[str, Expression], ...]:
+    """``derived`` so that each follows what it uses; SpecError, beginning with ``where``, for names that do not fit."""
+    for name, expression in derived.items():
+        axis = next((a for a in model.axes if a.name == name), None)
+        if axis is None or axis.shape:
+            raise SpecError(f"{where} {name!r} is no real parameter of model {model.name!r}"
+                            f"{nearest(name, [a.name for a in model.axes if not a.shape])}")
+        for used in sorted(expression.names & {m.name for m in model.metrics}):
+            raise SpecError(f"{where} {name} = {expression.text!r} uses the metric {used!r}; parameters come first")
+    return tuple(ordered(dict(derived)).items())
 
 
 def _number(name: str, value: Any) -> float:

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from hetjax.optimize.loops import METHODS, Method
 from hetjax.sweep.checks import check_choice, check_identifier, check_keys, check_number
 from hetjax.sweep.errors import SpecError, nearest, show
 from hetjax.sweep.expressions import Expression, parse_expression
 
 KEYS = ("objective", "over", "derived", "constraints", "baselines", "method", "starts", "steps", "enumerate_up_to")
-METHODS = ("auto", "newton", "lbfgs", "adam")
 VERSION = 1  # changes whenever the same table gives other results
 Number = int | float
 
@@ -46,7 +46,7 @@ class OptimizeTable:
     derived: Mapping[str, Expression] = field(default_factory=dict)
     constraints: tuple[Constraint, ...] = ()
     baselines: Mapping[str, Mapping[str, Number]] = field(default_factory=dict)
-    method: str = "auto"
+    method: Method = "auto"
     starts: int = 4
     steps: int = 100
     enumerate_up_to: int = 4096

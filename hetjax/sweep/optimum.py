@@ -18,9 +18,8 @@ from hetjax.models.registry import Axis, Metric, Model
 from hetjax.optimize import Options, Space, differentiable, solve
 from hetjax.result import OptimumStatus, Status, has_value
 from hetjax.sweep.errors import SpecError, nearest, show
-from hetjax.sweep.objective import ModelFunction, Objective, shape_bounds
+from hetjax.sweep.objective import ModelFunction, Objective, in_order, shape_bounds
 from hetjax.sweep.optimize_table import OptimizeTable
-from hetjax.sweep.spec import ordered
 
 Array = jax.Array
 _AT_BOUND = "the optimum lies on that bound"
@@ -36,13 +35,7 @@ class OptimumModel(Model):
 
 def table_objective(model: Model, table: OptimizeTable) -> Objective:
     """The objective that ``table`` describes of ``model``; SpecError for names that do not fit."""
-    derived = dict(table.derived)
-    for name in derived:
-        axis = next((a for a in model.axes if a.name == name), None)
-        if axis is None or axis.shape:
-            raise SpecError(f"[optimize] derived {name!r} is no real parameter of model {model.name!r}"
-                            f"{nearest(name, [a.name for a in model.axes if not a.shape])}")
-    made = Objective(model, table.objective, table.constraints, tuple(ordered(derived).items()))
+    made = Objective(model, table.objective, table.constraints, in_order(model, table.derived, "[optimize] derived"))
     for name in table.over:
         if name not in made.parameters:
             raise SpecError(f"[optimize] over {name!r} is no parameter of model {model.name!r}, or is derived"
@@ -62,7 +55,7 @@ def optimum_model(model: Model, table: OptimizeTable) -> OptimumModel:
         name=model.name, version=model.version, title=f"Optimal {chosen}: {model.title}",
         axes=tuple(_parameter(objective, name) for name in objective.parameters if name not in table.over),
         metrics=_metrics(objective, space, tuple(designs)), base=model,
-        point=_Point(objective, space, Options(table.method, table.starts, table.steps,  # type: ignore[arg-type]
+        point=_Point(objective, space, Options(table.method, table.starts, table.steps,
                                                table.enumerate_up_to, batch=1), designs))
 
 

@@ -50,6 +50,11 @@ def is_remote(path: Any) -> bool:
     return not isinstance(path, Path)
 
 
+def object_store(path: Any) -> tuple[Any, str]:
+    """The fsspec file system of a path that :func:`is_remote`, and its key there."""
+    return path.fs, path.path
+
+
 def zarr_store(path: Path) -> Any:
     """What zarr opens the store at ``path`` by."""
     if not is_remote(path):
@@ -90,7 +95,8 @@ def remove_tree(path: Path) -> None:
     if not is_remote(path):
         shutil.rmtree(path)
     elif path.exists():
-        path.fs.rm(path.path, recursive=True)  # type: ignore[attr-defined]
+        system, key = object_store(path)
+        system.rm(key, recursive=True)
 
 
 def put_tree(source: Path, target: Path, last: str) -> Iterator[None]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from hetjax.sweep.errors import SweepError
 from hetjax.sweep.lease import is_dead, is_fresh, read_lease
-from hetjax.sweep.place import is_remote, place, require_reachable
+from hetjax.sweep.place import is_remote, object_store, place, require_reachable
 
 FORMAT = 1
 FLAGS = ("pending", "ok", "masked", "unstable", "not_converged", "nonfinite", "grad_nonfinite", "error",
@@ -113,9 +113,10 @@ def chunks(path: str | os.PathLike[str], array: str, grid: Sequence[int]) -> set
     return set(_listed(folder, grid) if is_remote(folder) else _chunks(str(folder), tuple(grid)))
 
 
-def _listed(folder: Any, grid: Sequence[int]) -> Iterator[Block]:
+def _listed(folder: Path, grid: Sequence[int]) -> Iterator[Block]:
     """The same of an object store, in one request for many objects."""
-    for name in folder.fs.find(folder.path):
+    system, key = object_store(folder)
+    for name in system.find(key):
         words = name.rsplit("/", len(grid))[1:]
         if all(word.isdecimal() and int(word) < size for word, size in zip(words, grid, strict=True)):
             yield tuple(map(int, words))

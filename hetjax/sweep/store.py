@@ -29,7 +29,18 @@ from hetjax.sweep.errors import SpecError, SweepError, one_line
 from hetjax.sweep.metadata import axis_attributes, result_attributes, root_attributes, status_attributes
 from hetjax.sweep.place import is_remote, make_folder, put_tree, remove_tree, zarr_store
 from hetjax.sweep.problem import Problem, differences
-from hetjax.sweep.state import FLAGS, FORMAT, Block, Marks, block_grid, committed, read_attributes, read_marks, sidecar
+from hetjax.sweep.state import (
+    FLAGS,
+    FORMAT,
+    Block,
+    Marks,
+    block_grid,
+    block_region,
+    committed,
+    read_attributes,
+    read_marks,
+    sidecar,
+)
 
 StepHook = Callable[[str, Block], None]
 
@@ -171,8 +182,7 @@ class SweepStore:
 
     def commit(self, block: Block, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
         """Writes one computed block durably, its status last; returns its points by flag."""
-        region = tuple(slice(i * b, min((i + 1) * b, s)) for i, b, s in
-                       zip(block, self.block_shape, self.problem.spec.shape, strict=True))
+        region = block_region(block, self.problem.spec.shape, self.block_shape)
         box = tuple(s.stop - s.start for s in region)
         for name, array in self._arrays.items():
             if arrays[name].shape != box or array.chunks != self.block_shape:

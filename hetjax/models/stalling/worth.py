@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from hetjax.models.registry import Axis, Metric, Model, evaluate
 from hetjax.models.stalling.buffer import LARGEST, point_optimum
 from hetjax.models.stalling.params import AXES as STALLING_AXES
-from hetjax.numerics import truncated_poisson
+from hetjax.numerics import erlang_c
 from hetjax.numerics.counting import Count
 from hetjax.result import OptimumStatus, Status
 
@@ -53,8 +53,7 @@ def by_servers(q: Array, r: Array, m: Count, bound: int) -> ByServers:
     buffer, number, gain = jax.vmap(one)(jnp.arange(bound + 1, dtype=jnp.int32))
     alone = q < 1
     load = jnp.where(alone, q, 0.5)
-    tail = truncated_poisson(m.real(q) * load, m).tail
-    without = m.real(q) * load + tail / (tail + 1 - load) * load / (1 - load)  # M/M/m
+    without = m.real(q) * load + erlang_c(m.real(q) * load, m) * load / (1 - load)  # M/M/m
     number = number.at[0].set(jnp.where(alone, without, jnp.inf))
     return ByServers(buffer, number, jnp.where(alone, without * gain, jnp.inf))
 

