@@ -18,10 +18,15 @@ def peak(points, folder):
     return int(found.stdout.split()[-1])
 
 
-def test_memory_at_five_million_points(tmp_path):
-    """25 bytes a point: from 1.2e6 to 5e6 points the results grow by 95 MB and memory by much less."""
-    small, large = peak(1_200_000, tmp_path), peak(5_000_000, tmp_path)
-    assert large - small < 40e6
+def test_memory_at_sixteen_million_points(tmp_path):
+    """25 bytes a point: from 4e6 to 16e6 points the results grow by 300 MB, memory by what its allocator keeps.
+
+    Ten pairs grew by 4 to 14 MB on an idle machine and beside three other processes; one run from 1.2e6 points,
+    where not all buffers are in use yet, grew by 49 MB, which is why the bound leaves room and still cannot be met
+    by a run that holds on to its results.
+    """
+    small, large = peak(4_000_000, tmp_path), peak(16_000_000, tmp_path)
+    assert large - small < 100e6
     assert large < 1.0e9
 
 
