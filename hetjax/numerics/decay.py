@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hetjax.numerics.polynomial import polynomial
+
 # (e^x - 1 - x)/x^2 on |x| <= ln(2)/2, near-minimax, highest power first: error of e^x - 1 below 9e-17 and 3e-9
 _SECOND = {
     np.dtype(np.float64): (2.510038549551032e-08, 2.7620088445409746e-07, 2.7557268459997064e-06,
@@ -43,9 +45,7 @@ def decay_parts(s: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Arra
     shifted = s * kind.type(1 / np.log(2.0)) + magic
     n = shifted - magic
     x = (n * high - s) + n * low  # -f
-    series = jnp.zeros_like(s)
-    for coefficient in _SECOND[kind]:
-        series = series * x + coefficient
+    series = polynomial(_SECOND[kind], x)
     p = x + (x * x) * series
     # the bits of `magic` itself leave no trace: its last ones are 0 and the rest is shifted out
     one = jax.lax.bitcast_convert_type(jnp.ones_like(s), integer)

@@ -30,11 +30,13 @@ import numpy as np
 
 from hetjax.numerics.decay import decay_parts
 from hetjax.numerics.logarithm import log
+from hetjax.numerics.polynomial import polynomial
 
 _SERIES_BELOW = 0.5  # |x K| where the power series takes over from the recursion, which loses 1/|xK| there
 BERNOULLI = tuple(number / math.factorial(2 * k) for k, number in enumerate((
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330), 1))
-_BERNOULLI_TERMS = {np.dtype(np.float64): 10, np.dtype(np.float32): 5}  # for |x| < 1: they fall like (2 pi)^(-2k)
+_BERNOULLI_TERMS = {  # for |x| < 1/2 and for |x| < 1: they fall like (x/2pi)^2k
+    np.dtype(np.float64): (7, 10), np.dtype(np.float32): (4, 5)}
 _SERIES_TERMS = {np.dtype(np.float64): 14, np.dtype(np.float32): 7}  # (1/2)^i / i! falls below the rounding
 
 
@@ -53,9 +55,8 @@ def exponential_moment(order: int, x: jax.Array, length: jax.Array, decay: jax.A
     y = x * length
     near = y > -_SERIES_BELOW
     small = jnp.where(near, y, 0)
-    series = jnp.zeros_like(y)
-    for i in reversed(range(_SERIES_TERMS[np.dtype(y.dtype)])):
-        series = series * small + 1 / (math.factorial(i) * (order + 1 + i))
+    terms = _SERIES_TERMS[np.dtype(y.dtype)]
+    series = polynomial([1 / (math.factorial(i) * (order + 1 + i)) for i in reversed(range(terms))], small)
     per = -1 / jnp.where(near, jnp.full_like(x, -1), x)
     far = (1 - decay) * per
     power = decay  # K^k e^{Kx}
@@ -104,8 +105,9 @@ def _moments(x: jax.Array, per_x: jax.Array, length: jax.Array, decay: jax.Array
     """(H_0, H_1), 1/x given; at small s = -xK, (1 - e^-s)/s = 1 - s c and (1 - e^-s - s e^-s)/s^2 = 1 - (1 + s) c."""
     s = -x * length
     _, lost, near, c = decay_parts(s)
-    h0 = jnp.where(near, length * (1 - s * c), -lost * per_x)
-    return h0, jnp.where(near, length * length * (1 - (1 + s) * c), (length * decay - h0) * per_x)
+    scale = jnp.where(near, length, per_x)
+    h0 = scale * jnp.where(near, 1 - s * c, -lost)
+    return h0, scale * jnp.where(near, length - (length + s * length) * c, length * decay - h0)
 
 
 def _moments_tangent(primals: Any, found: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
@@ -165,12 +167,12 @@ def descending_sum(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.
 @jax.custom_jvp
 def _parts(x: jax.Array, length: jax.Array, decay: jax.Array, ratio: jax.Array) -> tuple[jax.Array, ...]:
     """H_0, H_1, 1/F_0, F_1/F_0 with one division."""
-    near = x > -1
+    near = x > -0.5
     gap = jnp.where(near, -1, ratio - 1)
     inverse = 1 / (_below_zero(x) * gap)
     lead = x * _bernoulli(x, 0)
-    return (*_moments(x, inverse * gap, length, decay), jnp.where(near, 1 + x * (lead - 0.5), x * (x * inverse)),
-            jnp.where(near, 0.5 + lead, (ratio * x - gap) * inverse))
+    per = jnp.where(near, 1, 0) + x * jnp.where(near, lead - 0.5, x * inverse)
+    return (*_moments(x, inverse * gap, length, decay), per, jnp.where(near, 0.5 + lead, (ratio * x - gap) * inverse))
 
 
 @_parts.defjvp
@@ -185,11 +187,9 @@ def _parts_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def _bernoulli(x: jax.Array, derivative: int) -> jax.Array:
-    """c(x), or with ``derivative`` = 1 the derivative of x c(x), for |x| < 1."""
-    square, total = x * x, jnp.zeros_like(x)
-    for k in reversed(range(_BERNOULLI_TERMS[np.dtype(x.dtype)])):
-        total = total * square + BERNOULLI[k] * (2 * k + 1) ** derivative
-    return total
+    """c(x) for |x| < 1/2, or with ``derivative`` = 1 the derivative of x c(x) for |x| < 1."""
+    terms = _BERNOULLI_TERMS[np.dtype(x.dtype)][derivative]
+    return polynomial([BERNOULLI[k] * (2 * k + 1) ** derivative for k in reversed(range(terms))], x * x)
 
 
 def geometric_sum(ratio: jax.Array, terms: jax.Array) -> jax.Array:

@@ -28,6 +28,7 @@ import numpy as np
 
 from hetjax.numerics.decay import decay_and_rest
 from hetjax.numerics.logarithm import atanh_over, atanh_rest, log1p, split_exponent
+from hetjax.numerics.polynomial import polynomial
 
 hold = jax.lax.optimization_barrier  # keeps the compiler from computing shared work once for each of its uses
 
@@ -65,15 +66,14 @@ def cross(Y: jax.Array, w: jax.Array, a: jax.Array, q: jax.Array, k: jax.Array, 
     ab = a * b
     D = jnp.sqrt(B * B + 4 * ab)
     large = (jnp.abs(B) + D) * 0.5
-    growth = D * (0.5 * (a + m + b + D)) * (1 / b * (1 / m))  # w+/w- - 1
+    growth = D * (a + m + b + D) * (1 / b * (0.5 / m))  # w+/w- - 1
     kept, lost = decay_and_rest(k * log1p(growth))
     both = large * D * kept
-    square = large * large * lost
-    cross_term = ab * lost
-    up = jnp.where(B < 0, square, cross_term) + both
-    down = jnp.where(B < 0, cross_term, square) + both
-    large = large * lost
-    return (up * Y + b * large * w) / (a * large * Y + down * w)
+    far = large * lost
+    square, mixed = large * far, ab * lost
+    up = jnp.where(B < 0, square, mixed) + both
+    down = jnp.where(B < 0, mixed, square) + both
+    return (up * Y + b * far * w) / (a * far * Y + down * w)
 
 
 @cross.defjvp
@@ -207,7 +207,4 @@ def _cosh_sinh(u: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _sinh_rest(v: jax.Array) -> jax.Array:
     """(sinh(sqrt v)/sqrt v - 1)/v for 0 <= v < 1."""
-    total = jnp.zeros_like(v)
-    for i in reversed(range(_SERIES)):
-        total = total * v + 1 / math.factorial(2 * i + 3)
-    return total
+    return polynomial([1 / math.factorial(2 * i + 3) for i in reversed(range(_SERIES))], v)

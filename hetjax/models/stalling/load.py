@@ -37,15 +37,18 @@ def _log_rho_jvp(primals: Any, tangents: Any) -> Any:
 def product_excess(m: Any, r: jax.Array, d: jax.Array, n: Any) -> jax.Array:
     """m r d - n for whole numbers m, n <= 512, accurate where it nearly vanishes; no derivative.
 
-    Products of the leading pieces are exact and sums are compensated, so that the rest rounds at 2^-70 n (2^-38 n in
-    float32).
+    Products of the leading pieces are exact and added with what their sum loses; the others are so small that they
+    lose 2^-68 n at most (2^-36 n in float32).
     """
     r_bits, d_bits = _PIECES[np.dtype(r.dtype)]
     r_pieces, d_pieces = _cut(r, r_bits), _cut(d, d_bits)
-    total, lost = 0 * (r * d) - n, 0 * (r * d)
-    for i, j in sorted(((i, j) for i in range(len(r_pieces)) for j in range(len(d_pieces))), key=sum):
-        total, error = _two_sum(total, (m * r_pieces[i]) * d_pieces[j])
-        lost = lost + error
+    scaled = [m * piece for piece in r_pieces]
+    total, lost = _two_sum(-n, scaled[0] * d_pieces[0])
+    for i, j in sorted(((i, j) for i in range(len(r_pieces)) for j in range(len(d_pieces))), key=sum)[1:]:
+        product = scaled[i] * d_pieces[j]
+        if i + j < len(r_bits):
+            total, product = _two_sum(total, product)
+        lost = lost + product
     return total + lost
 
 

@@ -55,18 +55,25 @@ class Phases(NamedTuple):
 
 
 def ascend(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Array, jax.Array]:
-    """(Y, w), up to a common factor, with X_{m-1} = Y/w; O(m)."""
+    """(Y, w), up to a common factor, with X_{m-1} = Y/w; O(m).
+
+    Both are taken a level up at once, Y' = (a + l) Y + b w, as one after the other takes twice as long; in float64
+    over b, which leaves two operations.
+    """
+    single = np.dtype(b.dtype) == np.float32
+    per, up = (1, b) if single else (1 / b, 1)
+    over = a * per
 
     def step(l: Any, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         Y, w = state
-        w = a * Y + b * w
-        return w + l * Y, w
+        w = up * w
+        return (l * per + over) * Y + w, over * Y + w
 
     def rescale(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         return state[0] / state[1], jnp.ones_like(b)
 
     one = jnp.ones_like(a * b)
-    return m.climb(step, (one, one), b, rescale, chunk=4 if np.dtype(b.dtype) == np.float32 else 16)
+    return m.climb(step, (one, one), b, rescale, chunk=4 if single else 16)
 
 
 def ascend_with_derivative(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -57,6 +57,7 @@ from jax import lax
 
 from hetjax.numerics import log1p, log_near_one, ratio_moments
 from hetjax.numerics.angle import cos_sin
+from hetjax.numerics.polynomial import polynomial
 
 NODES = 28  # with the width and steps below: 2e-15 for all k = z^2 phi'' in [1, inf)
 FEW = 2.0  # up to so many places g_1 - g_2 is integrated as one function
@@ -203,10 +204,7 @@ def _share_slope(contour: _Contour, p: _Share, q: _Share, distance: jax.Array) -
 def _arctan_over(x: jax.Array) -> jax.Array:
     """arctan(x)/x for the small x of poles that are combined."""
     z = -jnp.minimum(x * x, 0.05)
-    total = jnp.zeros_like(z)
-    for k in range(12, -1, -1):
-        total = total * z + 1 / (2 * k + 1)
-    return total
+    return polynomial([1 / (2 * k + 1) for k in range(12, -1, -1)], z)
 
 
 def _sinh_over(x: jax.Array) -> jax.Array:
@@ -229,10 +227,7 @@ def log1p_over(x: jax.Array) -> jax.Array:
 
 
 def _atanh_over(z: jax.Array) -> jax.Array:
-    total = jnp.zeros_like(z)
-    for k in range(14, -1, -1):
-        total = total * z + 1 / (2 * k + 1)
-    return total
+    return polynomial([1 / (2 * k + 1) for k in range(14, -1, -1)], z)
 
 
 def exp_difference(a: jax.Array, b: jax.Array) -> jax.Array:
