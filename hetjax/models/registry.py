@@ -219,7 +219,8 @@ def _rebuild(names: Any, leaves: Any) -> Evaluation:
 
 jax.tree_util.register_pytree_node(Evaluation, lambda e: (tuple(e.values()), tuple(e)), _rebuild)
 
-BATCH = 1024  # points a device batch: fits the cache; fixed, so that results do not depend on the grid around a point
+# points of a batch, on a CPU such that it fits the cache; fixed, so that results do not depend on the grid around a point
+BATCH, BATCH_ELSEWHERE = 256, 1 << 14
 
 
 def evaluate(model: str | Model, /, *, metrics: Sequence[str] | None = None, **arrays: Any) -> Evaluation:
@@ -331,9 +332,9 @@ def _batched(model: Model, metrics: tuple[str, ...], static: tuple[tuple[str, in
                 jnp.where(legal, status, jnp.uint8(Status.OUT_OF_DOMAIN)))
 
     def run(flat: dict[str, jax.Array]) -> Any:
-        size = next(iter(flat.values())).shape[0]
-        if size <= BATCH:
+        batch = BATCH if jax.default_backend() == "cpu" else BATCH_ELSEWHERE
+        if next(iter(flat.values())).shape[0] <= batch:
             return jax.vmap(point)(flat)
-        return jax.lax.map(point, flat, batch_size=BATCH)
+        return jax.lax.map(point, flat, batch_size=batch)
 
     return jax.jit(run)

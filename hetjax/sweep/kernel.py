@@ -29,13 +29,13 @@ _started_in: list[int] = []  # the process in which the devices were first used
 
 
 def default_inner_batch(problem: Problem, platform: str) -> int:
-    """Points of one vectorised batch: on a CPU its working set stays in the cache; a GPU wants many."""
+    """Points of one vectorised batch: on a CPU their work arrays fit its first-level cache; a GPU wants many."""
     if problem.spec.optimize is not None:
         return 64 if platform == "cpu" else 1 << 12  # points wait for the slowest of their batch
     if platform == "cpu":
         if problem.model.inner_batch is not None:
             return problem.model.inner_batch
-        return 128 if problem.gradients else 1024
+        return 128 if problem.spec.dtype == "float64" or problem.gradients else 512
     return 1 << 14 if problem.gradients else 1 << 17
 
 

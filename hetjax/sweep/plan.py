@@ -22,8 +22,9 @@ NO_CALIBRATION = 1 << 14  # points: a smaller sweep is one block for each signat
 CALIBRATION_SECONDS = 120.0  # of computing: in shorter sweeps the default inner batch is good enough
 CALIBRATION_FACTORS = (0.25, 0.5, 2.0, 4.0)
 CLEARLY = 1.05
+SAMPLE_POINTS = 1 << 15  # of a timed call, for models that do not ask for small batches: starting it takes 0.1 ms
 ASSUMED_WRITE = 500e6  # bytes/s, compressed and flushed
-INNER_BATCHES = (512, 1024, 2048, 4096, 16384, 65536)
+INNER_BATCHES = (64, 128, 256, 1024, 16384, 131072)
 
 
 def block_shape_for(problem: Problem, target: int) -> tuple[int, ...]:
@@ -85,7 +86,8 @@ def lay_out(problem: Problem, inner_batch: int, devices: Sequence[jax.Device],
 
 def measure_speed(problem: Problem, inner_batch: int, devices: Sequence[jax.Device]) -> float:
     """Points per second of the kernel in the middle of the grid (best of three)."""
-    sample = block_shape_for(problem, 16 * inner_batch * len(devices))
+    least = SAMPLE_POINTS if problem.model.inner_batch is None else 1
+    sample = block_shape_for(problem, max(least, 16 * inner_batch * len(devices)))
     kernel = Kernel(problem, sample, inner_batch, devices)
     block = tuple(n // 2 for n in block_grid(problem.spec.shape, sample))
     jax.block_until_ready(kernel.dispatch(block))

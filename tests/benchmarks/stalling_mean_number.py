@@ -52,7 +52,7 @@ from hetjax.sweep.kernel import vector_width  # noqa: E402
 
 SIZES = ((5, 2), (16, 16), (64, 64))
 CLOSED = tuple(name for name in Metrics._fields if name not in FROM_STATE_LAW)
-BATCH, GRADIENT_BATCH = 1024, 128  # hetjax.sweep.kernel.default_inner_batch
+BATCH = GRADIENT_BATCH = 128  # hetjax.sweep.kernel.default_inner_batch
 MESH = Mesh(np.array(jax.devices()), ("points",))
 
 

@@ -221,15 +221,15 @@ _by_levels = jax.jit(law_metrics)
 
 
 _PLACE = {"arrival_rate": 2.0, "mu1_node1": 2.0, "mu2_node1": 0.5, "mu1_node2": 1.0, "mu2_node2": 0.2}
-MODEL = Model(name="parallel_queues", version=1, title="Two parallel nodes under a Bernoulli split", axes=AXES,
+MODEL = Model(name="parallel_queues", version=2, title="Two parallel nodes under a Bernoulli split", axes=AXES,
               metrics=METRICS, point=point,
               golden=(({**_PLACE, "split": 0.5, "threshold_node1": 1.0, "threshold_node2": 1.0},
                        {"mean_number": 6.555199144613739}),))
-WORD_MODEL = Model(name="parallel_queues_word", version=1, title="Two parallel nodes under a mechanical word",
+WORD_MODEL = Model(name="parallel_queues_word", version=2, title="Two parallel nodes under a mechanical word",
                    axes=WORD_AXES, metrics=_COMMON, point=word_point, second_route=second_route,
                    golden=(({**_PLACE, "length": 31, "ones": 23.0, "threshold_node1": 2.0, "threshold_node2": 3.0},
                             {"mean_number": 2.4406551835701693}),), inner_batch=16)
-BEST_MODEL = Model(name="parallel_queues_best", version=1, title="Two parallel nodes, the best word and the best split",
+BEST_MODEL = Model(name="parallel_queues_best", version=2, title="Two parallel nodes, the best word and the best split",
                    axes=BEST_AXES, metrics=BEST_METRICS, point=best_point,
                    golden=(({**_PLACE, "max_length": 8}, {"mean_number": 2.441161261766866, "density": 0.75}),),
                    inner_batch=1)

@@ -52,7 +52,7 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
     return {name: jnp.where(known, results[name], jnp.nan) for name in metrics}, code.astype(jnp.uint8)
 
 
-MODEL = Model(name="parallel_queues_split", version=1, title="Two parallel nodes: the best split with the best"
+MODEL = Model(name="parallel_queues_split", version=2, title="Two parallel nodes: the best split with the best"
               " thresholds", axes=RATE_AXES, metrics=METRICS, point=point,
               golden=(({"arrival_rate": 2.0, "mu1_node1": 2.0, "mu2_node1": 0.5, "mu1_node2": 1.0, "mu2_node2": 0.2},
                        {"mean_number": 2.7797158797562926, "threshold_node2": 3.0}),))

@@ -253,7 +253,7 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
 
 MODEL = Model(
     name="stalling_buffer",
-    version=1,
+    version=2,
     title="Stalling queue: the buffer that minimises the mean number in system",
     axes=tuple(axis for axis in AXES if axis.name in ("q", "r", "M", "m", "n")),
     metrics=METRICS,

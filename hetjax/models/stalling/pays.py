@@ -162,7 +162,7 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
     return {name: jnp.where(legal, found[name], jnp.nan) for name in metrics}, code
 
 
-MODEL = Model(name="stalling_pays", version=1, title="Stalling queue: the load above which slow servers pay", axes=AXES,
+MODEL = Model(name="stalling_pays", version=2, title="Stalling queue: the load above which slow servers pay", axes=AXES,
               metrics=METRICS, point=point,
               golden=(({"r": 20.0, "K": 0.0, "gain": 0.01, "m": 5, "n": 2}, {"pays_load": 0.9090054352651622}),))
 

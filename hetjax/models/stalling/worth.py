@@ -121,7 +121,7 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
     return {name: jnp.where(kept, results[name], jnp.nan) for name in metrics}, code
 
 
-MODEL = Model(name="stalling_worth", version=1, title="Stalling queue: what slow servers are worth at a price",
+MODEL = Model(name="stalling_worth", version=2, title="Stalling queue: what slow servers are worth at a price",
               axes=AXES, metrics=METRICS, point=point,
               golden=(({"q": 0.7, "r": 20.0, "m": 5, "n": 2, "price": 0.0}, {"mean_number": 4.38160762678}),))
 
