@@ -50,9 +50,9 @@ def atanh_rest(z: jax.Array) -> jax.Array:
 def split_exponent(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(e, y) with x = 2^e y and y in [sqrt(1/2), sqrt 2), both of x's dtype, for positive normal x; no derivative."""
     kind, width, root = _LAYOUT[np.dtype(x.dtype)]
-    bits = jax.lax.bitcast_convert_type(x, kind)
-    exponent = (bits - kind(root)) >> kind(width)
-    return exponent.astype(x.dtype), jax.lax.bitcast_convert_type(bits - (exponent << kind(width)), x.dtype)
+    bits = jax.lax.bitcast_convert_type(x, kind) - kind(root)
+    y = jax.lax.bitcast_convert_type((bits & kind((1 << width) - 1)) + kind(root), x.dtype)
+    return (bits >> kind(width)).astype(x.dtype), y
 
 
 @jax.custom_jvp
@@ -67,8 +67,7 @@ def log_near_one(x: jax.Array, excess: jax.Array) -> jax.Array:
     9.999999682655225e-21
     """
     exponent, y = split_exponent(x)
-    near = exponent == 0
-    s = jnp.where(near, excess, y - 1) / jnp.where(near, 2 + excess, y + 1)
+    s = jnp.where(exponent == 0, excess, y - 1) / (y + 1)
     return exponent * np.log(2.0).astype(x.dtype) + 2 * (s * atanh_over(s * s))
 
 

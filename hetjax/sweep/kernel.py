@@ -35,7 +35,7 @@ def default_inner_batch(problem: Problem, platform: str) -> int:
     if platform == "cpu":
         if problem.model.inner_batch is not None:
             return problem.model.inner_batch
-        return 128 if problem.spec.dtype == "float64" or problem.gradients else 512
+        return 64 if problem.spec.dtype == "float64" else 128 if problem.gradients else 512
     return 1 << 14 if problem.gradients else 1 << 17
 
 

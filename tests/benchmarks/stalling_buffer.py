@@ -32,7 +32,7 @@ from hetjax.models.stalling import Params
 from hetjax.models.stalling.buffer import Certificate, optimal_buffer
 from hetjax.sweep.kernel import vector_width
 
-BATCHES = {"mean_number": 128, "real": 256, "bracketed": 256, "enumerated": 64}
+BATCHES = {"mean_number": 64, "real": 256, "bracketed": 256, "enumerated": 64}
 SHARES = {"mean_number": 16.0, "real": 1.0, "bracketed": 1.0, "enumerated": .25}  # of --points
 
 

@@ -85,8 +85,8 @@ def compare(m: int, n: int, count: int, repeats: int, only: list[str]) -> dict[s
         wide = {"xla_cpu_prefer_vector_width": width} if width else None
         contenders["vmap"] = partial(jax.jit(jax.vmap(value)), *single)
         contenders["vmap_wide"] = partial(jax.jit(jax.vmap(value), compiler_options=wide), *single)
-    for name, batch, point in (("gradients", base.GRADIENT_BATCH, base.value_and_gradients(m, n)),
-                               ("hessian", base.GRADIENT_BATCH, hessian(m, n)),
+    for name, batch, point in (("gradients", base.BATCH, base.value_and_gradients(m, n)),
+                               ("hessian", base.BATCH, hessian(m, n)),
                                ("metrics", base.BATCH, base.closed_metrics(m, n))):
         if name in only:
             contenders[name] = partial(base.like_the_sweep(point, batch), *spread)

@@ -52,7 +52,7 @@ from hetjax.sweep.kernel import vector_width  # noqa: E402
 
 SIZES = ((5, 2), (16, 16), (64, 64))
 CLOSED = tuple(name for name in Metrics._fields if name not in FROM_STATE_LAW)
-BATCH = GRADIENT_BATCH = 128  # hetjax.sweep.kernel.default_inner_batch
+BATCH = 64  # hetjax.sweep.kernel.default_inner_batch
 MESH = Mesh(np.array(jax.devices()), ("points",))
 
 
@@ -134,7 +134,7 @@ def compare(m: int, n: int, count: int, repeats: int, only: list[str]) -> dict[s
             for threads in (1, 2):
                 contenders[f"{name}_{threads}"] = partial(best_block(kind, m, n, threads, points), *points)
     if "gradients" in only:
-        contenders["gradients"] = partial(like_the_sweep(value_and_gradients(m, n), GRADIENT_BATCH), *spread)
+        contenders["gradients"] = partial(like_the_sweep(value_and_gradients(m, n), BATCH), *spread)
     if "metrics" in only:
         contenders["metrics"] = partial(like_the_sweep(closed_metrics(m, n), BATCH), *spread)
     reference = np.asarray(contenders["kernel"]())

@@ -50,7 +50,7 @@ def long_sweep(**more):
 
 
 def test_the_fastest_inner_batch_is_fixed_in_the_store(tmp_path, monkeypatch):
-    asked, speeds, chosen = [], {256: 1.2, 512: 1.1}, 256
+    asked, speeds, chosen = [], {128: 1.2, 256: 1.1}, 128
 
     def measure(problem, batch, devices):
         asked.append(batch)
@@ -60,15 +60,15 @@ def test_the_fastest_inner_batch_is_fixed_in_the_store(tmp_path, monkeypatch):
     path = tmp_path / "s.zarr"
     run_sweep(long_sweep().problem, path)
     attributes = read_attributes(path)
-    assert attributes["inner_batch"] == chosen and asked == [128, 32, 64, 256, 512]
+    assert attributes["inner_batch"] == chosen and asked == [64, 16, 32, 128, 256]
     assert attributes["runs"][0]["calibration"] == {str(b): round(100 * speeds.get(b, 1.0)) for b in asked}
     (path / "status" / "c" / "0" / "0").unlink()
-    speeds[512] = 9.0
+    speeds[256] = 9.0
     run_sweep(long_sweep().problem, path, RunOptions(resume="auto"))
     assert read_attributes(path)["inner_batch"] == chosen and len(asked) == 5, "the store's own is used again"
 
 
-@pytest.mark.parametrize(("speeds", "chosen"), [({256: 1.04}, 128), ({64: 1.5}, 64), ({512: 1.06}, 512)])
+@pytest.mark.parametrize(("speeds", "chosen"), [({128: 1.04}, 64), ({32: 1.5}, 32), ({256: 1.06}, 256)])
 def test_a_batch_must_be_clearly_faster(monkeypatch, speeds, chosen):
     monkeypatch.setattr(plan, "measure_speed", lambda problem, batch, devices: 100.0 * speeds.get(batch, 1.0))
     assert plan.calibrated_inner_batch(long_sweep().problem, None, hetjax.sweep.kernel.choose_devices())[0] == chosen
@@ -76,11 +76,11 @@ def test_a_batch_must_be_clearly_faster(monkeypatch, speeds, chosen):
 
 def test_short_sweeps_and_given_batches_are_not_calibrated(tmp_path, monkeypatch):
     def measure(problem, batch, devices):
-        assert batch == 128, "only the default is timed"
+        assert batch == 64, "only the default is timed"
         return 1e9
 
     monkeypatch.setattr(plan, "measure_speed", measure)
-    assert plan.calibrated_inner_batch(long_sweep().problem, None, hetjax.sweep.kernel.choose_devices())[0] == 128
+    assert plan.calibrated_inner_batch(long_sweep().problem, None, hetjax.sweep.kernel.choose_devices())[0] == 64
     monkeypatch.setattr(plan, "measure_speed", lambda *_: pytest.fail("timed"))
     for problem, asked in ((long_sweep(inner_batch=77).problem, None), (long_sweep().problem, 77)):
         assert plan.calibrated_inner_batch(problem, asked, hetjax.sweep.kernel.choose_devices()) == (77, {})

@@ -38,7 +38,7 @@ def mean_number(params: Params) -> jax.Array:
     return flat.reshape(leaves[0].shape)
 
 
-BLOCK = 128  # points whose work arrays fit a CPU's first-level cache together
+BLOCK = 64  # points whose work arrays fit a CPU's first-level cache together
 
 
 def _checked_mean_number(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, mu1: jax.Array, m: Count,

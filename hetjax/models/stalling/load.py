@@ -31,7 +31,7 @@ def log_rho(q: jax.Array, r: jax.Array, m: Any, n: Any) -> jax.Array:
 @log_rho.defjvp
 def _log_rho_jvp(primals: Any, tangents: Any) -> Any:
     q, r, m, n = primals
-    return log_rho(q, r, m, n), tangents[0] / q + tangents[1] * (n / (r * (m * r + n)))
+    return jax.lax.optimization_barrier(log_rho(q, r, m, n)), tangents[0] / q + tangents[1] * (n / (r * (m * r + n)))
 
 
 def product_excess(m: Any, r: jax.Array, d: jax.Array, n: Any) -> jax.Array:

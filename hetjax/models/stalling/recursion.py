@@ -60,8 +60,7 @@ def ascend(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Array, jax.Array]:
     Both are taken a level up at once, Y' = (a + l) Y + b w, as one after the other takes twice as long; in float64
     over b, which leaves two operations.
     """
-    single = np.dtype(b.dtype) == np.float32
-    per, up = (1, b) if single else (1 / b, 1)
+    per, up, single = _unit(b)
     over = a * per
 
     def step(l: Any, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -76,23 +75,31 @@ def ascend(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Array, jax.Array]:
     return m.climb(step, (one, one), b, rescale, chunk=4 if single else 16)
 
 
+def _unit(b: jax.Array) -> tuple[Any, Any, bool]:
+    """1/s, b/s and whether s, in units of which a level is climbed, is 1: in float32, where powers of b leave the range
+    too soon; else s = b."""
+    return (1, b, True) if np.dtype(b.dtype) == np.float32 else (1 / b, 1, False)
+
+
 def ascend_with_derivative(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Array, jax.Array, jax.Array]:
     """X = X_{m-1}, -dX/da and b dX/db; O(m)."""
 
+    per, up, single = _unit(b)
+    over = a * per
+
     def step(l: Any, state: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        Y, w, fall = state
-        fall = l * (b * fall + Y * Y)
-        w = a * Y + b * w
-        return w + l * Y, w, fall
+        Y, w, fall = state  # fall = Gamma b, over a unit squared a level
+        l, w = l * per, up * w
+        return (l + over) * Y + w, over * Y + w, l * up * (fall + Y * Y)
 
     def rescale(state: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        per = 1 / state[1]
-        return state[0] * per, jnp.ones_like(b), state[2] * per * per
+        inverse = 1 / state[1]
+        return state[0] * inverse, jnp.ones_like(b), state[2] * inverse * inverse
 
     one = jnp.ones_like(a * b)
-    state = m.climb(step, (one, one, 0 * one), b, rescale, chunk=2 if np.dtype(b.dtype) == np.float32 else 16)
+    state = m.climb(step, (one, one, 0 * one), b, rescale, chunk=2 if single else 16)
     X, _, fall = rescale(state)
-    return X, fall, b * (X - 1) + X * (a * (X - 1) - (m.real(b) - 1))
+    return X, fall * (1 / b), b * (X - 1) + X * (a * (X - 1) - (m.real(b) - 1))
 
 
 def log_rise(q: jax.Array, r: jax.Array, K: jax.Array, m: Count, j: Any) -> tuple[jax.Array, jax.Array]:

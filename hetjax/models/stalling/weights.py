@@ -87,7 +87,7 @@ class Weights(NamedTuple):
 def fold(log_ratio: jax.Array, ratio: jax.Array, terms: jax.Array, rising: jax.Array,
          inverse: jax.Array | None = None) -> Geometric:
     """The sequence turned over where ``rising`` (ratio > 1); ``inverse``: 1/ratio, where it is at hand."""
-    x = jnp.where(rising, -log_ratio, log_ratio)
+    x = log_ratio * jnp.where(rising, -1, 1)
     inner = jnp.where(rising, 1 / ratio if inverse is None else inverse, ratio)
     decay, _ = decay_and_rest(-x * terms)
     return Geometric(x, inner, decay, terms, geometric_sums(x, inner, terms, decay), rising)
