@@ -8,6 +8,7 @@ The whole number n appears in the last bits of s/ln 2 + 1.5 2^52 (2^23 in float3
 exponent; so no conversion of floats to integers is needed, which some vector units lack.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -30,8 +31,10 @@ _LAYOUT: dict[Any, tuple[Any, int, float, float, float]] = {
 }
 
 
-def decay_parts(s: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def decay_parts(s: jax.Array, shared: bool = False) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """:func:`decay_and_rest`, whether n = 0 (s <= ln(2)/2), and there c(s) = (e^-s - 1 + s)/s^2; no derivative.
+
+    ``shared``: several results will be formed from these; the polynomial is then kept and not computed for each.
 
     >>> import jax.numpy as jnp
     >>> float(decay_parts(jnp.float32(0.0))[3])
@@ -46,6 +49,8 @@ def decay_parts(s: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Arra
     n = shifted - magic
     x = (n * high - s) + n * low  # -f
     series = polynomial(_SECOND[kind], x)
+    if shared:
+        series = jax.lax.optimization_barrier(series)
     p = x + (x * x) * series
     # the bits of `magic` itself leave no trace: its last ones are 0 and the rest is shifted out
     one = jax.lax.bitcast_convert_type(jnp.ones_like(s), integer)
@@ -53,19 +58,19 @@ def decay_parts(s: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Arra
     return jnp.where(here, power + power * p, 0), (1 - power) - power * p, n == 0, series
 
 
-@jax.custom_jvp
-def decay_and_rest(s: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(e^-s, 1 - e^-s) for s >= 0, infinity included; (0, 1) from s = 700 (float32: 86) on.
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def decay_and_rest(s: jax.Array, shared: bool = False) -> tuple[jax.Array, jax.Array]:
+    """(e^-s, 1 - e^-s) for s >= 0, infinity included; (0, 1) from s = 700 (float32: 86) on; ``shared`` as above.
 
     >>> import jax.numpy as jnp
     >>> [float(x) for x in decay_and_rest(jnp.float32(1e-20))]
     [1.0, 9.999999682655225e-21]
     """
-    return decay_parts(s)[:2]
+    return decay_parts(s, shared)[:2]
 
 
 @decay_and_rest.defjvp
-def _decay_and_rest_jvp(primals: Any, tangents: Any) -> Any:
-    kept, lost = jax.lax.optimization_barrier(decay_and_rest(*primals))
+def _decay_and_rest_jvp(_shared: bool, primals: Any, tangents: Any) -> Any:
+    kept, lost = jax.lax.optimization_barrier(decay_parts(*primals, shared=True)[:2])
     change = kept * tangents[0]
     return (kept, lost), (-change, change)

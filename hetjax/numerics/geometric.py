@@ -88,7 +88,7 @@ def first_moments(x: jax.Array, length: jax.Array, decay: jax.Array) -> tuple[ja
     >>> [float(h) for h in first_moments(jnp.zeros(()), jnp.full((), 2.0), jnp.ones(()))]
     [2.0, 2.0]
     """
-    return _moments(x, 1 / _below_zero(x), length, decay)
+    return _moments(x, 1 / _below_zero(x), length, decay, False)
 
 
 @first_moments.defjvp
@@ -101,10 +101,10 @@ def _below_zero(x: jax.Array) -> jax.Array:
     return jnp.minimum(x, -np.finfo(x.dtype).tiny)
 
 
-def _moments(x: jax.Array, per_x: jax.Array, length: jax.Array, decay: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _moments(x: jax.Array, per_x: jax.Array, length: jax.Array, decay: jax.Array, shared: bool) -> tuple[jax.Array, jax.Array]:
     """(H_0, H_1), 1/x given; at small s = -xK, (1 - e^-s)/s = 1 - s c and (1 - e^-s - s e^-s)/s^2 = 1 - (1 + s) c."""
     s = -x * length
-    _, lost, near, c = decay_parts(s)
+    _, lost, near, c = decay_parts(s, shared)
     scale = jnp.where(near, length, per_x)
     h0 = scale * jnp.where(near, 1 - s * c, -lost)
     return h0, scale * jnp.where(near, length - (length + s * length) * c, length * decay - h0)
@@ -136,18 +136,20 @@ class GeometricSums(NamedTuple):
     ascending: jax.Array
 
 
-def geometric_sums(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.Array) -> GeometricSums:
+def geometric_sums(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.Array,
+                   shared: bool = False) -> GeometricSums:
     """The sums of K = ``terms`` (any real number >= 0) powers of ``ratio`` = e^x <= 1, with ``decay`` = e^{xK}.
 
     ``lagging`` is negative for K < 1, as the continuation of K (K-1)/2; it is formed with absolute error
-    O(eps ``plain``), the other two with relative error O(eps).
+    O(eps ``plain``), the other two with relative error O(eps). ``shared``: more than a number or two will be formed from
+    them; what they have in common is then computed once.
 
     >>> import jax.numpy as jnp
     >>> one, zero, three = jnp.ones(()), jnp.zeros(()), jnp.full((), 3.0)
     >>> [float(s) for s in geometric_sums(zero, one, three, one)]
     [3.0, 3.0, 6.0]
     """
-    h0, h1, per, lag = _parts(x, terms, decay, ratio)
+    h0, h1, per, lag = _parts(shared, x, terms, decay, ratio)
     plain = h0 * per
     second = h1 * per
     return GeometricSums(plain, second - plain * lag, ratio * (second + plain * (1 - lag)))
@@ -160,24 +162,26 @@ def descending_sum(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.
     >>> float(descending_sum(jnp.zeros(()), jnp.ones(()), jnp.full((), 3.0), jnp.ones(())))
     6.0
     """
-    h0, h1, per, lag = _parts(x, terms, decay, ratio)
+    h0, h1, per, lag = _parts(False, x, terms, decay, ratio)
     return (ratio * (terms * h0 - h1) * per + terms * lag) * per
 
 
-@jax.custom_jvp
-def _parts(x: jax.Array, length: jax.Array, decay: jax.Array, ratio: jax.Array) -> tuple[jax.Array, ...]:
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _parts(shared: bool, x: jax.Array, length: jax.Array, decay: jax.Array, ratio: jax.Array) -> tuple[jax.Array, ...]:
     """H_0, H_1, 1/F_0, F_1/F_0 with one division."""
     near = x > -0.5
     gap = jnp.where(near, -1, ratio - 1)
     inverse = 1 / (_below_zero(x) * gap)
     lead = x * _bernoulli(x, 0)
+    if shared:
+        lead = jax.lax.optimization_barrier(lead)
     per = jnp.where(near, 1, 0) + x * jnp.where(near, lead - 0.5, x * inverse)
-    return (*_moments(x, inverse * gap, length, decay), per, jnp.where(near, 0.5 + lead, (ratio * x - gap) * inverse))
+    return (*_moments(x, inverse * gap, length, decay, shared), per, jnp.where(near, 0.5 + lead, (ratio * x - gap) * inverse))
 
 
 @_parts.defjvp
-def _parts_jvp(primals: Any, tangents: Any) -> Any:
-    found = jax.lax.optimization_barrier(_parts(*primals))
+def _parts_jvp(_shared: bool, primals: Any, tangents: Any) -> Any:
+    found = jax.lax.optimization_barrier(_parts(True, *primals))
     x, _, _, ratio = primals
     near = x > -1
     steep, gap = jnp.where(near, 1, x), jnp.where(near, 1, ratio - 1)

@@ -106,7 +106,7 @@ def cross_with_derivatives(low: jax.Array, a: jax.Array, q: jax.Array, k: jax.Ar
     s = 2 * k * theta
     gentle = near & (s < 1)
     # steep: in D itself
-    kept, lost = hold(decay_and_rest(jnp.where(gentle, 1, s)))
+    kept, lost = hold(decay_and_rest(jnp.where(gentle, 1, s), shared=True))
     per = 1 / (D * lost)
     g = D * D * kept * per
     product = g * (g + D)
@@ -182,7 +182,7 @@ def cross_buffer(Y: jax.Array, w: jax.Array, a: jax.Array, q: jax.Array, k: jax.
     theta, near = half_log_ratio(a, b, m, B, D)
     plus, minus, D, theta = hold((plus, minus, D, theta))
     s = 2 * k * theta
-    kappa = jnp.exp(-s)
+    kappa = hold(jnp.exp(-s))
     E = 1 - kappa
     numerator = (plus * E + D * kappa) * Y + b * E * w
     denominator = E * (a * Y + minus * w) + D * kappa * w
@@ -190,7 +190,7 @@ def cross_buffer(Y: jax.Array, w: jax.Array, a: jax.Array, q: jax.Array, k: jax.
     per = 1 / W
     D2 = jnp.where(gentle, B * B + 4 * a * b, 0)
     g = k * per * atanh_over(D2 * per * per)
-    C, S = _cosh_sinh(jnp.where(gentle, g * g * D2, 0))
+    C, S = hold(_cosh_sinh(jnp.where(gentle, g * g * D2, 0)))
     S = S * g
     return LogCrossing(jnp.where(gentle, (C - S * B) * Y + 2 * b * S * w, numerator),
                        jnp.where(gentle, (C + S * B) * w + 2 * S * a * Y, denominator), gentle, plus, D)

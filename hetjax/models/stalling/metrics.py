@@ -98,9 +98,7 @@ def point_metrics(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, mu1: j
                   names: Iterable[str]) -> dict[str, jax.Array]:
     """The metrics ``names`` at one point, unchecked; nothing else is computed that costs more than O(m n)."""
     names = tuple(names)
-    w = weigh(q, r, K, M, m, n)
-    if len(names) > 2:
-        w = w.hold()
+    w = weigh(q, r, K, M, m, n, shared=len(names) > 2)
     found: dict[str, jax.Array] = {}
     if any(name in FROM_STATE_LAW for name in names):
         found |= empty_stuck_slow(q, r, K, M, m, n)._asdict()

@@ -85,23 +85,29 @@ class Weights(NamedTuple):
 
 
 def fold(log_ratio: jax.Array, ratio: jax.Array, terms: jax.Array, rising: jax.Array,
-         inverse: jax.Array | None = None) -> Geometric:
-    """The sequence turned over where ``rising`` (ratio > 1); ``inverse``: 1/ratio, where it is at hand."""
+         inverse: jax.Array | None = None, shared: bool = False) -> Geometric:
+    """The sequence turned over where ``rising`` (ratio > 1); ``inverse``: 1/ratio, where it is at hand; ``shared`` as in
+    :func:`hetjax.numerics.geometric.geometric_sums`."""
     x = log_ratio * jnp.where(rising, -1, 1)
     inner = jnp.where(rising, 1 / ratio if inverse is None else inverse, ratio)
-    decay, _ = decay_and_rest(-x * terms)
-    return Geometric(x, inner, decay, terms, geometric_sums(x, inner, terms, decay), rising)
+    if shared:
+        x = jax.lax.optimization_barrier(x)
+    decay, _ = decay_and_rest(-x * terms, shared)
+    return Geometric(x, inner, decay, terms, geometric_sums(x, inner, terms, decay, shared), rising)
 
 
-def weigh(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: Count) -> Weights:
-    """The weights at one point; O(m n), independent of K and M, which may be real or (q < 1, rho < 1) infinite."""
+def weigh(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: Count, shared: bool = False) -> Weights:
+    """The weights at one point; O(m n), independent of K and M, which may be real or (q < 1, rho < 1) infinite.
+
+    ``shared``: many results will be formed from them; they, and what they have in common, are then computed once.
+    """
     K, M = finite_terms(K), finite_terms(M)
     m_real, n_real = m.real(q), n.real(q)
     capacity = m_real * r + n_real
     per_b, per_r, per_capacity = 1 / (q * m_real), 1 / r, 1 / capacity  # the divisions that all that follows shares
-    buffer = fold(log(q), q, K, q > 1, m_real * per_b)
+    buffer = fold(log(q), q, K, q > 1, m_real * per_b, shared)
     log_load = log_rho(q, r, m_real, n_real)
-    waiting = fold(log_load, q * (m_real * r * per_capacity), M, log_load > 0, capacity * per_r * per_b)
+    waiting = fold(log_load, q * (m_real * r * per_capacity), M, log_load > 0, capacity * per_r * per_b, shared)
     poisson = truncated_poisson(q * m_real, m)
     full = full_buffer(q, r, K, m, n)
     zero = jnp.zeros_like(q)
@@ -109,7 +115,7 @@ def weigh(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: C
     lead = full.log_h0 + jnp.where(waiting.rising, waiting.log * M, zero)
     lead = lead - jnp.where(buffer.rising, zero, buffer.log * K)
     saturated = lead < 0
-    scale, _ = decay_and_rest(jnp.where(saturated, -lead, lead))
+    scale, _ = decay_and_rest(jnp.where(saturated, -lead, lead), shared)
     rest = jnp.where(saturated, scale, jnp.ones_like(scale))
     level = poisson.tail * rest
     below = jnp.where(buffer.rising, buffer.decay, jnp.ones_like(q)) * rest
@@ -117,5 +123,6 @@ def weigh(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: C
     line_mass = line * jnp.where(waiting.rising, waiting.sums.plain, waiting.ratio * waiting.sums.plain)
     top = level * jnp.where(buffer.rising, jnp.ones_like(q), buffer.decay)
     total = below + level * (1 + buffer.ratio * buffer.sums.plain) + line_mass
-    return Weights(below, level, top, line, line_mass, total, lead, saturated, poisson, full, buffer, waiting,
-                   m_real, n_real, K, M)
+    weights = Weights(below, level, top, line, line_mass, total, lead, saturated, poisson, full, buffer, waiting,
+                      m_real, n_real, K, M)
+    return weights.hold() if shared else weights
