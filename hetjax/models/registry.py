@@ -219,7 +219,7 @@ def _rebuild(names: Any, leaves: Any) -> Evaluation:
 
 jax.tree_util.register_pytree_node(Evaluation, lambda e: (tuple(e.values()), tuple(e)), _rebuild)
 
-# points of a batch, on a CPU such that it fits the cache; fixed, so that results do not depend on the grid around a point
+# points of a batch, which fits a CPU's cache; fixed, so that results do not depend on the grid around a point
 BATCH, BATCH_ELSEWHERE = 256, 1 << 14
 
 

@@ -71,6 +71,6 @@ def decay_and_rest(s: jax.Array, shared: bool = False) -> tuple[jax.Array, jax.A
 
 @decay_and_rest.defjvp
 def _decay_and_rest_jvp(_shared: bool, primals: Any, tangents: Any) -> Any:
-    kept, lost = jax.lax.optimization_barrier(decay_parts(*primals, shared=True)[:2])
+    kept, lost = jax.lax.optimization_barrier(decay_and_rest(*primals, True))
     change = kept * tangents[0]
     return (kept, lost), (-change, change)

@@ -86,8 +86,8 @@ class Weights(NamedTuple):
 
 def fold(log_ratio: jax.Array, ratio: jax.Array, terms: jax.Array, rising: jax.Array,
          inverse: jax.Array | None = None, shared: bool = False) -> Geometric:
-    """The sequence turned over where ``rising`` (ratio > 1); ``inverse``: 1/ratio, where it is at hand; ``shared`` as in
-    :func:`hetjax.numerics.geometric.geometric_sums`."""
+    """The sequence turned over where ``rising`` (ratio > 1); ``inverse``: 1/ratio, where it is at hand; ``shared`` as
+    in :func:`hetjax.numerics.geometric.geometric_sums`."""
     x = log_ratio * jnp.where(rising, -1, 1)
     inner = jnp.where(rising, 1 / ratio if inverse is None else inverse, ratio)
     if shared:
