@@ -101,7 +101,8 @@ def _below_zero(x: jax.Array) -> jax.Array:
     return jnp.minimum(x, -np.finfo(x.dtype).tiny)
 
 
-def _moments(x: jax.Array, per_x: jax.Array, length: jax.Array, decay: jax.Array, shared: bool) -> tuple[jax.Array, jax.Array]:
+def _moments(x: jax.Array, per_x: jax.Array, length: jax.Array, decay: jax.Array,
+             shared: bool) -> tuple[jax.Array, jax.Array]:
     """(H_0, H_1), 1/x given; at small s = -xK, (1 - e^-s)/s = 1 - s c and (1 - e^-s - s e^-s)/s^2 = 1 - (1 + s) c."""
     s = -x * length
     _, lost, near, c = decay_parts(s, shared)
@@ -141,8 +142,8 @@ def geometric_sums(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.
     """The sums of K = ``terms`` (any real number >= 0) powers of ``ratio`` = e^x <= 1, with ``decay`` = e^{xK}.
 
     ``lagging`` is negative for K < 1, as the continuation of K (K-1)/2; it is formed with absolute error
-    O(eps ``plain``), the other two with relative error O(eps). ``shared``: more than a number or two will be formed from
-    them; what they have in common is then computed once.
+    O(eps ``plain``), the other two with relative error O(eps). ``shared``: more than a number or two will be formed
+    from them; what they have in common is then computed once.
 
     >>> import jax.numpy as jnp
     >>> one, zero, three = jnp.ones(()), jnp.zeros(()), jnp.full((), 3.0)
@@ -176,7 +177,8 @@ def _parts(shared: bool, x: jax.Array, length: jax.Array, decay: jax.Array, rati
     if shared:
         lead = jax.lax.optimization_barrier(lead)
     per = jnp.where(near, 1, 0) + x * jnp.where(near, lead - 0.5, x * inverse)
-    return (*_moments(x, inverse * gap, length, decay, shared), per, jnp.where(near, 0.5 + lead, (ratio * x - gap) * inverse))
+    lag = jnp.where(near, 0.5 + lead, (ratio * x - gap) * inverse)
+    return (*_moments(x, inverse * gap, length, decay, shared), per, lag)
 
 
 @_parts.defjvp
