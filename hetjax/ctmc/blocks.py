@@ -114,7 +114,7 @@ def block_size(levels: Levels, *_: Any) -> int:
 
 def points_together(phases: int) -> int:
     """The same from the number of phases."""
-    return 128 if phases == 1 else 64 if phases <= 4 else 16
+    return 64 if phases <= 4 else 16
 
 
 def close(rates: jax.Array, mask: jax.Array | None) -> jax.Array:

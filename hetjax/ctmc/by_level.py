@@ -10,7 +10,7 @@ from hetjax.ctmc import cofactors
 from hetjax.ctmc.batching import points_last
 from hetjax.ctmc.blocks import LARGE, points_together, prepare
 from hetjax.ctmc.generator import Levels
-from hetjax.ctmc.levels import expectation_levels, expectation_points, expectation_steps, from_law, where_good
+from hetjax.ctmc.levels import expectation_levels, expectation_points, expectation_steps, from_law
 from hetjax.result import Solution, Status
 
 Block = Callable[[jax.Array, Any], tuple[jax.Array, jax.Array, jax.Array, jax.Array]]
@@ -75,7 +75,7 @@ def expectation_by_level(block: Block, parameters: Any, count: int) -> Solution:
     def columns(rewards: jax.Array) -> jax.Array:
         return jnp.moveaxis(jnp.concatenate([jnp.ones_like(rewards[:1]), rewards]), 0, 1)
 
-    def points(*arrays: Any) -> tuple[jax.Array, jax.Array]:
+    def points(*arrays: Any) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         form = read if arrays[0].ndim == leaves[0].ndim else jax.vmap(read, in_axes=(None, -1), out_axes=-1)
 
         def step(level: jax.Array) -> tuple[jax.Array, ...]:
@@ -86,12 +86,11 @@ def expectation_by_level(block: Block, parameters: Any, count: int) -> Solution:
         steps = jnp.arange(1, count, dtype=jnp.int32)
         if closed:
             values, good = cofactors.expectation((local, rewards), steps, step)
-        else:
-            values, status = expectation_steps((local, columns(rewards)), steps, step)
-            good = status == Status.OK
-        return where_good(values, good, lambda: from_law(*all_levels(*arrays)))
+            return (values, jnp.full(good.shape, Status.OK, jnp.uint8)), good
+        values, status = expectation_steps((local, columns(rewards)), steps, step)
+        return (values, status), status == Status.OK
 
-    batched = points_last(points, lambda *_: points_together(phases))
+    batched = points_last(points, lambda *_: points_together(phases), lambda *arrays: from_law(*all_levels(*arrays)))
 
     @jax.custom_jvp
     def solve(*arrays: Any) -> Any:

@@ -40,7 +40,8 @@ class _Carry(NamedTuple):
     exponent: jax.Array
     signs: jax.Array  # an integer that is negative if any rate was
     least: jax.Array  # the smallest positive number that was multiplied, as an unsigned integer
-    stuck: jax.Array
+    inverse: jax.Array  # the smallest inverse determinant, 0 if a phase never leaves
+    faint: jax.Array  # the smallest mass, at its scale
 
 
 def entries(block: jax.Array, points: int, diagonal: bool = True) -> Rows:
@@ -119,8 +120,14 @@ def _extremes(numbers: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
 
 def transfer(rates: Rows, down: Rows, up: Rows) -> tuple[Rows, Rows, list[jax.Array], jax.Array]:
     """T = U N, U adj M, the exit rates, and 1/det (0 where it is not a positive finite number)."""
-    exits = fence([total([x for x in row if x is not None]) for row in down])
-    adj = fence(adjugate(rates, exits))
+    exits = [total([x for x in row if x is not None]) for row in down]
+    if len(exits) == 1:  # nothing is shared but the quotient
+        inverse = fence(inverse_pivot(exits[0]))
+        return [[up[0][0] * inverse]], up, exits, inverse
+    exits = fence(exits)
+    adj = adjugate(rates, exits)
+    if len(exits) > 2:
+        adj = fence(adj)
     determinant = total([a * e for a, e in zip(adj[0], exits, strict=True)])
     inverse = fence(inverse_pivot(determinant))
     steps = product(up, adj)
@@ -141,29 +148,43 @@ def expectation(top: tuple[jax.Array, jax.Array], steps: Any, read: Read) -> tup
     def columns(rewards: jax.Array, mass: jax.Array) -> Rows:
         return [[mass] + [r[i] * mass for r in rewards] for i in range(S)]
 
-    def step(carry: _Carry, x: Any) -> tuple[_Carry, None]:
-        down, local, up, rewards = read(x)
-        D, A, U = entries(down, points), entries(local, points, diagonal=False), entries(up, points)
-        T, _, exits, inverse = transfer(carry.rates, D, U)
-        raw = fence(product(T, carry.collected, columns(rewards, power_of_two(-carry.exponent, dtype))))
-        most, faint = _extremes([row[0] for row in raw])
-        shift = jnp.maximum(binary_exponent(most), 0)
+    def levels(carry: _Carry, group: Any, several: int) -> tuple[_Carry, None]:
+        """``several`` levels between two changes of scale."""
+        rates, collected, unit = carry.rates, carry.collected, power_of_two(-carry.exponent, dtype)
+        negative, multiplied, smallest_inverse, faint = carry.signs, carry.least, carry.inverse, carry.faint
+        for level in reversed([jax.tree.map(lambda x, i=i: x[i], group) for i in range(several)]):
+            down, local, up, rewards = read(level)
+            D, A, U = entries(down, points), entries(local, points, diagonal=False), entries(up, points)
+            T, _, exits, inverse = transfer(rates, D, U)
+            small = [x for row in rates for x in row] + exits if S > 1 else []
+            negative, multiplied = signs([D, A, U], negative), least(small, multiplied)
+            smallest_inverse = jnp.minimum(smallest_inverse, inverse)
+            rates, collected = product(T, D, A, diagonal=False), product(T, collected, columns(rewards, unit))
+            if S > 1:
+                rates, collected = fence((rates, collected))
+            faint = jnp.minimum(faint, _extremes([row[0] for row in collected])[1])
+        shift = jnp.maximum(binary_exponent(_extremes([row[0] for row in collected])[0]), 0)
         factor, shift = fence((power_of_two(-shift, dtype), shift))
-        small = [x for row in carry.rates for x in row] + exits if S > 1 else []
-        after = _Carry(product(T, D, A, diagonal=False), [[x * factor for x in row] for row in raw],
-                       carry.exponent + shift, signs([D, A, U], carry.signs), least(small, carry.least),
-                       carry.stuck | (inverse == 0) | (faint * factor < smallest))
-        return after, None
+        collected = [[x * factor for x in row] for row in collected]
+        faint = jnp.minimum(faint, _extremes([row[0] for row in collected])[1])
+        return _Carry(rates, collected, carry.exponent + shift, negative, multiplied, smallest_inverse, faint), None
 
+    count = jax.tree.leaves(steps)[0].shape[0]
+    several = 4 if S == 1 else 2  # more take longer to compile and are no faster
     start = _Carry(entries(local, points, diagonal=False), columns(rewards, zero + 1), zero.astype(jnp.int32),
-                   signs([entries(local, points, diagonal=False)], _bits(zero)), _unsigned(zero), zero != 0)
-    last, _ = lax.scan(step, start, steps, reverse=True)
+                   signs([entries(local, points, diagonal=False)], _bits(zero)), _unsigned(zero), zero + 1, zero + 1)
+    rest = count % several
+    if rest:
+        start, _ = levels(start, jax.tree.map(lambda x: x[count - rest:], steps), rest)
+    groups = jax.tree.map(lambda x: x[:count - rest].reshape(-1, several, *x.shape[1:]), steps)
+    last, _ = lax.scan(lambda carry, group: levels(carry, group, several), start, groups, reverse=True)
     ends = adjugate(last.rates, [zero] * S)[0]
     sums = [total([p * row[c] for p, row in zip(ends, last.collected, strict=True)]) for c in range(len(rewards) + 1)]
     values = jnp.stack([s / sums[0] for s in sums[1:]])
     most, faint = _extremes(ends)
     multiplied = least([x for row in last.rates for x in row], last.least)
-    good = (last.signs >= 0) & in_range(multiplied, dtype, S) & ~last.stuck & (faint / most >= smallest)
+    good = (last.signs >= 0) & in_range(multiplied, dtype, S) & (last.inverse > 0) & (last.faint >= smallest)
+    good = good & (faint / most >= smallest)
     good = good & (sums[0] / most >= smallest)
     return values, good & jnp.all(jnp.isfinite(values), axis=0)
 

@@ -25,7 +25,7 @@ import numpy as np
 from jax import lax
 
 from hetjax.ctmc import cofactors, elimination, panels
-from hetjax.ctmc.batching import fence, points_last
+from hetjax.ctmc.batching import fence, mended, points_last
 from hetjax.ctmc.blocks import (
     LARGE,
     binary_exponent,
@@ -123,27 +123,26 @@ def stationary_levels(levels: Levels, form: Literal["probability", "scaled", "lo
     return Solution(value, status, residual, jnp.zeros(status.shape, jnp.int32))
 
 
-def _expectation_block(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(k, ...) means and status; everything points last. In closed form where that is possible."""
-    S = levels.local.shape[1]
-    if levels.mask is not None or S > cofactors.PHASES:
+def _in_closed_form(levels: Levels) -> bool:
+    return levels.mask is None and levels.local.shape[1] <= cofactors.PHASES
+
+
+def _expectation_fast(levels: Levels, rewards: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    """((k, ...) means, status) and where they are good; everything points last. In closed form where that is
+    possible."""
+    if not _in_closed_form(levels):
         values, status = expectation_points(levels, rewards)
-        if S > LARGE:  # vmap would compute the law everywhere
-            return values, status
-        return where_good(values, status == Status.OK, lambda: from_law(levels, rewards))
+        return (values, status), status == Status.OK
     by_level = jnp.moveaxis(rewards, 0, 1)
     steps = (*step_blocks(levels), by_level[:-1])
-    found = cofactors.expectation((levels.local[-1], by_level[-1]), steps, lambda blocks: blocks)
-    return where_good(*found, lambda: from_law(levels, rewards))
+    values, good = cofactors.expectation((levels.local[-1], by_level[-1]), steps, lambda blocks: blocks)
+    return (values, jnp.full(good.shape, Status.OK, jnp.uint8)), good
 
 
-def where_good(values: jax.Array, good: jax.Array, general: Callable[[], tuple[jax.Array, jax.Array]]) -> Any:
-    """The values where they are good, else those of a more general way, with its status."""
-    def mend() -> tuple[jax.Array, jax.Array]:
-        others, status = general()
-        return jnp.where(good[None], values, others), jnp.where(good, jnp.uint8(Status.OK), status)
-
-    return lax.cond(jnp.all(good), lambda: (values, jnp.full(good.shape, Status.OK, jnp.uint8)), mend)
+def _expectation_block(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, jax.Array]:
+    if levels.local.shape[1] > LARGE:  # vmap would compute the law everywhere
+        return expectation_points(levels, rewards)
+    return mended(_expectation_fast, from_law)(levels, rewards)
 
 
 def from_law(levels: Levels, rewards: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -275,20 +274,15 @@ def _normalised(law: jax.Array, exponent: jax.Array) -> tuple[jax.Array, jax.Arr
     return law / jnp.sum(mass, axis=0)[None, None], exponent
 
 
-def _law_block(levels: Levels) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """:func:`_law_points`, in closed form where that is possible."""
-    if levels.mask is not None or levels.local.shape[1] > cofactors.PHASES:
-        return _law_points(levels)
+def _law_closed(levels: Levels) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    """:func:`_law_points` in closed form, and where it is good."""
     law, exponent, good = cofactors.law(levels.local[-1], step_blocks(levels))
     law, exponent = _normalised(law, exponent)
-    residual = _residual(levels, law, exponent)
+    return (law, exponent, jnp.full(good.shape, Status.OK, jnp.uint8), _residual(levels, law, exponent)), good
 
-    def mend() -> Any:
-        found = _law_points(levels)
-        own = (law, exponent, jnp.zeros_like(found[2]), residual)
-        return tuple(jnp.where(good, x, y) for x, y in zip(own, found, strict=True))
 
-    return lax.cond(jnp.all(good), lambda: (law, exponent, jnp.full(good.shape, Status.OK, jnp.uint8), residual), mend)
+def _law_block(levels: Levels) -> Any:
+    return (mended(_law_closed, _law_points) if _in_closed_form(levels) else _law_points)(levels)
 
 
 def _residual(levels: Levels, law: jax.Array, exponent: jax.Array) -> jax.Array:
@@ -334,8 +328,9 @@ def _imbalance(law: jax.Array, local: jax.Array, inflow: jax.Array, leaving: jax
     return reduce(jnp.maximum, fence(difference / jnp.where(seen, larger, jnp.ones_like(larger))))
 
 
-_expectation_batched = points_last(_expectation_block, block_size)
-_law_batched = points_last(_law_block, block_size)
+_expectation_batched = points_last(_expectation_fast, block_size, from_law)
+_law_closed_batched = points_last(_law_closed, block_size, _law_points)
+_law_batched = points_last(_law_points, block_size)
 
 
 @jax.custom_jvp
@@ -350,7 +345,7 @@ def _(primals: Any, tangents: Any) -> Any:
 
 @jax.custom_jvp
 def _law(levels: Levels) -> Any:
-    return _law_batched(levels)
+    return (_law_closed_batched if _in_closed_form(levels) else _law_batched)(levels)
 
 
 @_law.defjvp

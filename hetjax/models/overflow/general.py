@@ -174,7 +174,7 @@ def _point(values: Mapping[str, Any], metrics: tuple[str, ...],
 
 
 GENERAL_MODEL = Model(
-    name="overflow_general", version=1, title="Overflow between two groups of servers", axes=(*_RATES, *_SIDES),
+    name="overflow_general", version=2, title="Overflow between two groups of servers", axes=(*_RATES, *_SIDES),
     metrics=(
         Metric("p_loss", "1", "probability that an arrival is lost, the same for both types"),
         *(Metric(f"overflow_rate_{t}", "customers/time", f"rate of type-{t} customers served by the other side")

@@ -181,7 +181,7 @@ MODEL = Model(name="threshold_queue", version=2, title="Fast and slow server, sl
                        {"mean_number": 4.434782608695652}),
                       ({"arrival_rate": 4.4, "mu1": 5.0, "mu2": 0.5, "threshold": 3.0},
                        {"mean_number": 4.492409435050055, "optimal_threshold": 3.0})))
-MAP_MODEL = Model(name="threshold_queue_map", version=1, title="The same with bursty arrivals, thresholds by phase",
+MAP_MODEL = Model(name="threshold_queue_map", version=2, title="The same with bursty arrivals, thresholds by phase",
                   axes=MAP_AXES, metrics=MAP_METRICS, point=map_point,
                   golden=(({"arrival_rate": 1.2, "mu1": 1.0, "mu2": 0.5, "threshold_quiet": 1.0,
                             "threshold_burst": 1.0, "burst_ratio": 1.0, "burst_share": 0.5, "burst_length": 1.0},
