@@ -108,13 +108,14 @@ def missing_phases(mask: jax.Array | None) -> jax.Array | int:
 
 
 def block_size(levels: Levels, *_: Any) -> int:
-    """Points whose levels fit the cache together (measured on CPU)."""
-    return points_together(levels.local.shape[1])
+    """Points whose stored levels fit the cache together (measured on CPU)."""
+    phases = levels.local.shape[1]
+    return 128 if phases == 1 else 64 if phases <= 4 else 16
 
 
 def points_together(phases: int) -> int:
-    """The same from the number of phases."""
-    return 64 if phases <= 4 else 16
+    """Points of which one level at a time fits the cache."""
+    return 64 if phases <= 4 else 32
 
 
 def close(rates: jax.Array, mask: jax.Array | None) -> jax.Array:

@@ -175,6 +175,7 @@ def expectation_steps(top: tuple[jax.Array, jax.Array], steps: Any, read: Callab
     def step(carry: Any, blocks: Any) -> tuple[Any, None]:
         rates, collected, exponent, zeros, legal, faint = carry
         down, local, up, reward = read(blocks)
+        up = fence(up)  # read once for every column of the result
         right = jnp.concatenate([full_block(down, rates), collected], axis=1)
         rates, exits, right = fence((rates, exit_rates(down, rates), right))
         x, zero = solve(rates, exits, right)
