@@ -94,7 +94,7 @@ def _simulated(params: Params, many: Array, seed: Array, limit: Array) -> tuple[
     return *found.mean_queue_length, found.status
 
 
-MODEL = Model(name="supermarket_finite", version=1, title="Supermarket model: N queues", axes=AXES, metrics=METRICS,
+MODEL = Model(name="supermarket_finite", version=2, title="Supermarket model: N queues", axes=AXES, metrics=METRICS,
               point=point,
               golden=(({"arrival_rate": 0.9, "d": 2.0, "scv": 1.0, "service_rate": 1.0, "phases": 2, "N": 10,
                         "method": REFINED, "seed": 0}, {"mean_queue_length": 2.7512943383090454}),), inner_batch=1)

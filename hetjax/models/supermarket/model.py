@@ -125,7 +125,7 @@ def second_route(values: Mapping[str, float], metrics: tuple[str, ...]) -> dict[
     return {name: float(found[name]) for name in metrics if name in found}
 
 
-MODEL = Model(name="supermarket", version=1, title="Supermarket model: the shortest of d queues", axes=AXES,
+MODEL = Model(name="supermarket", version=2, title="Supermarket model: the shortest of d queues", axes=AXES,
               metrics=METRICS, point=point, second_route=second_route,
               golden=(({"arrival_rate": 0.9, "d": 2.0, "scv": 10.0, "service_rate": 1.0, "phases": 2},
                        {"mean_queue_length": 6.076210347422023}),

@@ -125,7 +125,7 @@ def point(values: Mapping[str, Any], metrics: tuple[str, ...],
     return {name: jnp.where(legal, results[name], jnp.nan) for name in metrics}, code
 
 
-MODEL = Model(name="supermarket_probing", version=1, title="Supermarket model: how many queues to look at, at a price",
+MODEL = Model(name="supermarket_probing", version=2, title="Supermarket model: how many queues to look at, at a price",
               axes=AXES, metrics=METRICS, point=point,
               golden=(({"arrival_rate": 0.9, "scv": 1.0, "service_rate": 1.0, "phases": 2, "price": 0.1},
                        {"best_d": 5.0}),))

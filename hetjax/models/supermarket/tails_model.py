@@ -66,7 +66,7 @@ def _depth(found: PublishedFixedPoint, at: Array) -> Array:
     return -jax.scipy.special.logsumexp(factors[0]) - jax.scipy.special.logsumexp(factors[1])
 
 
-MODEL = Model(name="supermarket_tails", version=1, title="Supermarket model: tails, correct and as published",
+MODEL = Model(name="supermarket_tails", version=2, title="Supermarket model: tails, correct and as published",
               axes=AXES, metrics=METRICS, point=point,
               golden=(({"arrival_rate": 0.9, "d": 2.0, "scv": 1.0, "service_rate": 1.0, "phases": 2, "level": 3,
                         "published": 0, "modulation": 0.0, "switching": 1.0}, {"tail": 0.9**7}),))
