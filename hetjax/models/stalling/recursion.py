@@ -82,8 +82,7 @@ def _unit(b: jax.Array) -> tuple[Any, Any, bool]:
 
 
 def ascend_with_derivative(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """X = X_{m-1}, -dX/da and b dX/db; O(m)."""
-
+    """X = X_{m-1}, -dX/da and b dX/db; O(m). Squares of Y must stay in range: 1e27 a level at the domain's end."""
     per, up, single = _unit(b)
     over = a * per
 
@@ -97,7 +96,7 @@ def ascend_with_derivative(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Ar
         return state[0] * inverse, jnp.ones_like(b), state[2] * inverse * inverse
 
     one = jnp.ones_like(a * b)
-    state = m.climb(step, (one, one, 0 * one), b, rescale, chunk=2 if single else 16)
+    state = m.climb(step, (one, one, 0 * one), b, rescale, chunk=2 if single else 8)
     X, _, fall = rescale(state)
     return X, fall * (1 / b), b * (X - 1) + X * (a * (X - 1) - (m.real(b) - 1))
 
