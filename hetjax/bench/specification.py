@@ -18,7 +18,7 @@ from hetjax.sweep.state import block_grid
 
 BLOCKS = 8  # looked at, of all
 SIGNATURES = 3  # compiled for, of all array shapes
-ROUNDS = 16  # batches of a block on each device, about
+ROUNDS = 64  # batches of a block on each device, about
 
 
 def bench_spec(problem: Problem, *, gradients: bool = True, dtypes: tuple[str, ...] = (), devices: int | None = None,
@@ -34,13 +34,13 @@ def bench_spec(problem: Problem, *, gradients: bool = True, dtypes: tuple[str, .
     types = dtypes or (own, *(d for d in DTYPES if d != own))
     values: dict[tuple[str, str], list[Measured]] = {}
     for what in ("value", "gradient") if gradients and problem.gradients else ("value",):
-        for dtype in types:
+        wanted = problem.spec if what == "gradient" else replace(problem.spec, grad_of=(), grad_wrt=())
+        cases = {dtype: bind(replace(wanted, dtype=dtype), problem.model) for dtype in types}
+        batches = {dtype: choose_inner_batch(case, None, chosen[0].platform) for dtype, case in cases.items()}
+        shape = block_shape_for(problem, ROUNDS * min(batches.values()) * len(chosen))  # the same points in all types
+        for dtype, case in cases.items():
             say(f"{problem.spec.model}, {what}, {dtype}")
-            spec = replace(problem.spec, dtype=dtype)
-            spec = spec if what == "gradient" else replace(spec, grad_of=(), grad_wrt=())
-            case = bind(spec, problem.model)
-            batch = choose_inner_batch(case, None, chosen[0].platform)
-            shape = block_shape_for(case, ROUNDS * batch * len(chosen))
+            spec, batch = case.spec, batches[dtype]
             kernel = Kernel(case, shape, batch, chosen)
             found = [measure(kernel, block) for block in _spread(case, shape)]
             values[what, dtype] = found
