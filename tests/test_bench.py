@@ -6,6 +6,7 @@ import math
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from benchmarks.compare import compare, read
