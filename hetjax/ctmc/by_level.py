@@ -29,8 +29,8 @@ def expectation_by_level(block: Block, parameters: Any, count: int) -> Solution:
     Returns:
       ``Solution`` as :func:`hetjax.ctmc.expectation_levels`: ``value`` a scalar, or (k,).
 
-    In batches (``vmap``) 2.5 to 3.5 times as fast as ``vmap`` of stored levels for up to three phases, whose traffic
-    through memory dominates there, and 1.6 to 1.9 times for 8 and 17 (tests/benchmarks/ctmc_solvers.py).
+    In batches (``vmap``) 2.3 to 3.1 times as fast as ``vmap`` of stored levels for up to three phases, whose traffic
+    through memory dominates there, and 2.6 and 2.4 times for 8 and 17 (tests/benchmarks/ctmc_solvers.py).
     Derivatives go through stored levels.
 
     >>> import jax, jax.numpy as jnp
