@@ -17,12 +17,12 @@ def mended(function: Callable[..., Any], mend: Callable[..., Any]) -> Callable[.
     """
     def whole(*arrays: Any) -> Any:
         results, good = function(*arrays)
-        return _mend(mend, results, good, arrays)
+        return _mend(mend, results, good, *arrays)
 
     return whole
 
 
-def _mend(mend: Callable[..., Any], results: Any, good: jax.Array, arrays: Any) -> Any:
+def _mend(mend: Callable[..., Any], results: Any, good: jax.Array, *arrays: Any) -> Any:
     return lax.cond(jnp.all(good), lambda: results, lambda: jax.tree.map(
         lambda x, y: jnp.where(good, x, y), results, mend(*arrays)))
 
@@ -57,10 +57,6 @@ def points_last(function: Callable[..., Any], block: Callable[..., int],
         def join(x: jax.Array) -> jax.Array:
             return x.reshape(count * width, *x.shape[2:])[:size]
 
-        def repair(results: Any, good: jax.Array, *arrays: Any) -> Any:
-            assert mend is not None  # asked for with it only
-            return _mend(mend, results, good, arrays)
-
         def each_block(function: Callable[..., Any], *blocks: Any) -> Any:
             def one(arrays: Any) -> Any:  # turned around here, inside the cache, not as a whole
                 results = function(*jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), arrays))
@@ -74,7 +70,7 @@ def points_last(function: Callable[..., Any], block: Callable[..., int],
         results = each_block(function, *blocks)
         if mend is not None:
             results, good = results
-            again = functools.partial(each_block, repair, results, good, *blocks)
+            again = functools.partial(each_block, functools.partial(_mend, mend), results, good, *blocks)
             results = lax.cond(jnp.all(good), lambda: results, again)
         return jax.tree.map(join, results)
 

@@ -21,9 +21,9 @@ def peak(points, folder):
 def test_memory_at_sixteen_million_points(tmp_path):
     """25 bytes a point: from 4e6 to 16e6 points the results grow by 300 MB, memory by what its allocator keeps.
 
-    Ten pairs grew by 4 to 14 MB on an idle machine and beside three other processes; one run from 1.2e6 points,
-    where not all buffers are in use yet, grew by 49 MB, which is why the bound leaves room and still cannot be met
-    by a run that holds on to its results.
+    Five pairs from 4e6 points on differed by -3 to 12 MB (idle machine); from 1.2e6 points, where not all buffers are
+    in use yet, memory grew by 10 to 49 MB, the most beside other work. So the bound leaves room, and a run that holds
+    on to its results still cannot meet it.
     """
     small, large = peak(4_000_000, tmp_path), peak(16_000_000, tmp_path)
     assert large - small < 100e6
