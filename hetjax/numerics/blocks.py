@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 
-def in_blocks(function: Callable[..., jax.Array], block: int) -> Callable[..., jax.Array]:
-    """``function(*scalars) -> scalar``, elementwise on arrays too, whose ``vmap`` computes ``block`` points at a time.
+def in_blocks(function: Callable[..., Any], block: int) -> Callable[..., Any]:
+    """``function(*scalars)``, a scalar or a pytree of them, elementwise on arrays too; its ``vmap`` computes ``block``
+    points at a time.
 
     Under plain ``vmap`` XLA on CPU takes every step of the function over the whole batch, through memory; here all
     steps are taken for one block and then for the next. A batch up to ``block`` points is computed as it is; a longer
@@ -22,7 +23,7 @@ def in_blocks(function: Callable[..., jax.Array], block: int) -> Callable[..., j
     [1.0, 4.0, 9.0]
     """
 
-    def blockwise(arguments: Any) -> jax.Array:
+    def blockwise(arguments: Any) -> Any:
         size = jax.tree.leaves(arguments)[0].size
         if size <= block or jax.default_backend() != "cpu":
             return function(*arguments)
@@ -32,14 +33,14 @@ def in_blocks(function: Callable[..., jax.Array], block: int) -> Callable[..., j
             return jnp.concatenate([x, jnp.broadcast_to(x[-1:], count * block - size)]).reshape(count, block)
 
         rows = jax.tree.map(split, arguments)
-        return jax.lax.map(lambda row: function(*row), rows).reshape(-1)[:size]
+        return jax.tree.map(lambda y: y.reshape(-1)[:size], jax.lax.map(lambda row: function(*row), rows))
 
     @custom_vmap
-    def single(*arguments: Any) -> jax.Array:
+    def single(*arguments: Any) -> Any:
         return function(*arguments)
 
     @custom_vmap
-    def many(*arguments: Any) -> jax.Array:  # points on the one axis of every leaf
+    def many(*arguments: Any) -> Any:  # points on the one axis of every leaf
         return blockwise(arguments)
 
     def spread(size: int, batched: Any, arguments: Any) -> Any:
@@ -47,12 +48,13 @@ def in_blocks(function: Callable[..., jax.Array], block: int) -> Callable[..., j
 
     @single.def_vmap
     def _(size: int, batched: Any, *arguments: Any) -> Any:
-        return many(*spread(size, tuple(batched), arguments)), True
+        found = many(*spread(size, tuple(batched), arguments))
+        return found, jax.tree.map(lambda _: True, found)
 
     @many.def_vmap
     def _(size: int, batched: Any, *arguments: Any) -> Any:
         full = spread(size, tuple(batched), arguments)
-        flat = many(*jax.tree.map(lambda x: x.reshape(-1), full))
-        return flat.reshape(size, -1), True
+        found = jax.tree.map(lambda y: y.reshape(size, -1), many(*jax.tree.map(lambda x: x.reshape(-1), full)))
+        return found, jax.tree.map(lambda _: True, found)
 
     return lambda *arguments: single(*arguments)

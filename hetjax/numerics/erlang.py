@@ -67,6 +67,36 @@ def _truncated_poisson_jvp(primals: Any, tangents: Any) -> Any:
     return out, TruncatedPoisson(out.tail * (m - out.mean) * d, mean, -empty, empty)
 
 
+class IdleMoments(NamedTuple):
+    """Of the number idle, m - 1 - l, of a truncated Poisson state l < m: ``mean``; and of l, along ln b: ``variance`` =
+    d E l/d ln b and ``third`` = d variance/d ln b, its third cumulant. No small one is a difference of large ones."""
+
+    mean: jax.Array
+    variance: jax.Array
+    third: jax.Array
+
+
+def idle_moments(load: jax.Array, count: Count) -> IdleMoments:
+    """With the first ``count`` = m >= 1 states of a Poisson distribution of mean ``load`` = b > 0; O(m).
+
+    The mean number idle of states l <= s, d_s, obeys d_s = s (1 + d_{s-1})/(1 + b + d_{s-1}), d_0 = 0, which with
+    D = 1 + b + d_{s-1} is differentiated along ln b: variance_s = s b (1 + d_{s-1} + variance_{s-1})/D^2.
+
+    >>> import jax.numpy as jnp
+    >>> [round(float(v), 4) for v in idle_moments(jnp.asarray(2.0), Count(2))]
+    [0.3333, 0.2222, -0.0741]
+    """
+    def step(s: Any, state: Any) -> Any:
+        idle, variance, third = state
+        per = 1 / (1 + load + idle)
+        room = 1 + idle + variance
+        new = (s * load) * room * (per * per)
+        return (s * (1 + idle) * per, new, new * (1 - 2 * (load - variance) * per + (third - variance) / room))
+
+    zero = jnp.zeros_like(load)
+    return IdleMoments(*count.climb(step, (zero, zero, zero), load))
+
+
 @jax.custom_jvp
 def log_tail(load: jax.Array, count: Count) -> jax.Array:
     """ln of :func:`truncated_poisson`'s tail, also where the tail is below the range of the dtype; O(m).

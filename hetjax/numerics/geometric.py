@@ -128,13 +128,23 @@ def ratio_moments(x: jax.Array, ratio: jax.Array) -> tuple[jax.Array, jax.Array]
     return first_moments(x, jnp.ones_like(x), ratio)
 
 
+class Parts(NamedTuple):
+    """What the sums are made of: H_0, H_1, 1/F_0 and F_1/F_0."""
+
+    h0: jax.Array
+    h1: jax.Array
+    per: jax.Array
+    lag: jax.Array
+
+
 class GeometricSums(NamedTuple):
     """``plain`` = sum_{s=0}^{K-1} e^{xs}, ``lagging`` = sum_{s=0}^{K-1} s e^{xs}, ``ascending`` = sum_{s=1}^{K} s
-    e^{xs}."""
+    e^{xs}; ``parts``: of them."""
 
     plain: jax.Array
     lagging: jax.Array
     ascending: jax.Array
+    parts: Parts
 
 
 def geometric_sums(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.Array,
@@ -147,13 +157,13 @@ def geometric_sums(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.
 
     >>> import jax.numpy as jnp
     >>> one, zero, three = jnp.ones(()), jnp.zeros(()), jnp.full((), 3.0)
-    >>> [float(s) for s in geometric_sums(zero, one, three, one)]
+    >>> [float(s) for s in geometric_sums(zero, one, three, one)[:3]]
     [3.0, 3.0, 6.0]
     """
-    h0, h1, per, lag = _parts(shared, x, terms, decay, ratio)
+    h0, h1, per, lag = parts = Parts(*_parts(shared, x, terms, decay, ratio))
     plain = h0 * per
     second = h1 * per
-    return GeometricSums(plain, second - plain * lag, ratio * (second + plain * (1 - lag)))
+    return GeometricSums(plain, second - plain * lag, ratio * (second + plain * (1 - lag)), parts)
 
 
 def descending_sum(x: jax.Array, ratio: jax.Array, terms: jax.Array, decay: jax.Array) -> jax.Array:

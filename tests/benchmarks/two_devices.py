@@ -72,7 +72,7 @@ def measure(name: str, devices: int, points: int, repeats: int, budget: float) -
     if each * points > budget and each < budget / 1024:  # so few points mostly measure the call itself
         count, batch = 2 * 256, 256
         each = run(count, batch)[0] / count
-    batch = 1024
+    batch = model.inner_batch or 64
     while batch > 8 and each * 2 * batch > budget:
         batch //= 2
     count = int(min(points, max(2 * batch, budget / each))) // (2 * batch) * 2 * batch

@@ -124,7 +124,7 @@ def test_whole_numbers_of_terms_against_fractions():
                 sums = geometric_sums(log, x, K, jnp.exp(log * K))
                 lagging = sum((s * ratio**s for s in range(terms)), Fraction(0))
                 descending = sum((terms - s) * ratio**s for s in range(terms + 1))
-                found = (*sums, descending_sum(log, x, K, jnp.exp(log * K)))
+                found = (*sums[:3], descending_sum(log, x, K, jnp.exp(log * K)))
                 for got, want in zip(found, (plain, lagging, weighted, descending), strict=True):
                     assert abs(float(got) - float(want)) <= 8e-15 * max(float(plain), float(want))
 

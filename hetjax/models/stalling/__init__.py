@@ -14,6 +14,7 @@ from hetjax.models.stalling.distribution import (
     empty_stuck_slow,
     state_probabilities,
 )
+from hetjax.models.stalling.full_level import FullBuffer, full_buffer
 from hetjax.models.stalling.generator import generator, metrics_of_law
 from hetjax.models.stalling.metrics import Metrics, log_p_full, metrics
 from hetjax.models.stalling.model import MODEL, evaluate
@@ -38,7 +39,7 @@ from hetjax.models.stalling.published import (
     published_p_wait,
     published_state_probabilities,
 )
-from hetjax.models.stalling.recursion import FullBuffer, Phases, full_buffer, phases
+from hetjax.models.stalling.recursion import Phases, phases
 from hetjax.models.stalling.response_time import (
     Moments,
     response_time_density,

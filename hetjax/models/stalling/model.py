@@ -108,7 +108,7 @@ def second_route(values: Mapping[str, float], metrics: tuple[str, ...]) -> dict[
     return {name: float(found[name]) for name in chosen}
 
 
-MODEL = Model(name="stalling", version=3, title="fast and slow servers, a stalling buffer and a waiting line",
+MODEL = Model(name="stalling", version=4, title="fast and slow servers, a stalling buffer and a waiting line",
               axes=AXES, metrics=METRICS, point=point, second_route=second_route, golden=GOLDEN)
 
 

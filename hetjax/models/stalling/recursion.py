@@ -12,11 +12,8 @@ only sums, products and quotients of non-negative numbers (the paper's own form 
 
 where h_j P is the probability of phase j at level L, P = p_full; so h_0 P is the probability of level L.
 
-Levels 1..m-1. With X = Y/w: w' = a Y + b w, Y' = w' + l Y. The derivatives of X need no differentiated recursion:
-Gamma = Y w_a - Y_a w >= 0 obeys Gamma' = l (b Gamma + Y^2), positive as well, and dX/da = -Gamma/w^2; and as Y, w are
-Charlier polynomials (an Appell sequence in b: dY_l/db = l Y_{l-1}), b d ln X/db = b (1 - 1/X) - (m-1) + a (X - 1).
-
-Levels m..L are one step of crossing.py.
+Levels 1..m-1. With X = Y/w: w' = a Y + b w, Y' = w' + l Y. Levels m..L are one step of crossing.py. full_level.py has
+the derivatives.
 """
 
 from typing import Any, NamedTuple
@@ -25,21 +22,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hetjax.models.stalling.crossing import cross, cross_buffer, cross_with_derivatives, hold
+from hetjax.models.stalling.crossing import cross, cross_buffer, hold
 from hetjax.numerics.counting import Count
 from hetjax.numerics.geometric import finite_terms
 from hetjax.numerics.logarithm import log, log1p
-
-
-class FullBuffer(NamedTuple):
-    """What the recursion tells of the full buffer: ``log_h0`` = ln h_0 and ``slow`` = n X_1 t_1/t_0.
-
-    h_0 itself reaches 1e4238. ``slow`` = r b (h_0 - 1)/h_0 is the mean number of busy slow servers, the waiting line
-    left out, over the probability of level L: what starts there at rate b is served at rate 1/r.
-    """
-
-    log_h0: jax.Array
-    slow: jax.Array
 
 
 class Phases(NamedTuple):
@@ -60,7 +46,7 @@ def ascend(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Array, jax.Array]:
     Both are taken a level up at once, Y' = (a + l) Y + b w, as one after the other takes twice as long; in float64
     over b, which leaves two operations.
     """
-    per, up, single = _unit(b)
+    per, up, single = unit(b)
     over = a * per
 
     def step(l: Any, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -75,30 +61,10 @@ def ascend(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Array, jax.Array]:
     return m.climb(step, (one, one), b, rescale, chunk=4 if single else 16)
 
 
-def _unit(b: jax.Array) -> tuple[Any, Any, bool]:
+def unit(b: jax.Array) -> tuple[Any, Any, bool]:
     """1/s, b/s and whether s, in units of which a level is climbed, is 1: in float32, where powers of b leave the range
     too soon; else s = b."""
     return (1, b, True) if np.dtype(b.dtype) == np.float32 else (1 / b, 1, False)
-
-
-def ascend_with_derivative(a: jax.Array, b: jax.Array, m: Count) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """X = X_{m-1}, -dX/da and b dX/db; O(m). Squares of Y must stay in range: 1e27 a level at the domain's end."""
-    per, up, single = _unit(b)
-    over = a * per
-
-    def step(l: Any, state: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        Y, w, fall = state  # fall = Gamma b, over a unit squared a level
-        l, w = l * per, up * w
-        return (l + over) * Y + w, over * Y + w, l * up * (fall + Y * Y)
-
-    def rescale(state: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        inverse = 1 / state[1]
-        return state[0] * inverse, jnp.ones_like(b), state[2] * inverse * inverse
-
-    one = jnp.ones_like(a * b)
-    state = m.climb(step, (one, one, 0 * one), b, rescale, chunk=2 if single else 8)
-    X, _, fall = rescale(state)
-    return X, fall * (1 / b), b * (X - 1) + X * (a * (X - 1) - (m.real(b) - 1))
 
 
 def log_rise(q: jax.Array, r: jax.Array, K: jax.Array, m: Count, j: Any) -> tuple[jax.Array, jax.Array]:
@@ -134,7 +100,7 @@ def _rescaling(dtype: Any) -> tuple[float, int]:
     return (2.0**32, 64) if np.dtype(dtype) == np.float32 else (2.0**256, 512)
 
 
-def _advance(t: jax.Array, one: jax.Array, exponent: jax.Array, term: jax.Array, n: Count) -> tuple[jax.Array, ...]:
+def advance(t: jax.Array, one: jax.Array, exponent: jax.Array, term: jax.Array, n: Count) -> tuple[jax.Array, ...]:
     """t_{j-1} = ``one`` + ``term`` and its unit and exponent, and the power of two they were shrunk by."""
     if 55 * n.bound < np.finfo(t.dtype).maxexp:  # h_0 itself is in range
         return one + term, one, exponent, one
@@ -170,70 +136,18 @@ def phases(q: jax.Array, r: jax.Array, K: jax.Array, m: Any, n: Any, max_m: int 
         Y, w = ascend(a, b, m)
         X = cross(Y, w, a, q, k, mreal)
         before = t
-        t, one, exponent, shrink = _advance(t, one, exponent, (nreal + 1 - j) * per * X * t, n)
+        t, one, exponent, shrink = advance(t, one, exponent, (nreal + 1 - j) * per * X * t, n)
         return t, one, exponent, X, before * shrink
 
-    start = _start(q * r * k)
-    t, _one, exponent, x1, t1 = n.descend(step, start, q)
+    begin = start(q * r * k)
+    t, _one, exponent, x1, t1 = n.descend(step, begin, q)
     return Phases(t, exponent, t1 / t, x1)
 
 
-@jax.custom_jvp
-def full_buffer(q: jax.Array, r: jax.Array, K: jax.Array, m: Count, n: Count) -> FullBuffer:
-    """ln h_0 and the mean number of busy slow servers over the probability of level L, as :class:`FullBuffer`; O(m n).
-
-    Value and derivatives to about 1e-14 absolute in ln h_0 over the whole domain, K infinite included.
-
-    >>> import jax.numpy as jnp
-    >>> found = full_buffer(jnp.asarray(0.5), jnp.asarray(2.0), jnp.asarray(0.0), Count(1), Count(1))
-    >>> [round(float(v), 4) for v in found]
-    [1.0986, 0.6667]
-    """
-    found = phases(q, r, K, m, n)
-    return FullBuffer(_log_h0(found.mantissa, found.exponent), n.real(q) * found.x1 * found.t1_over_t0)
-
-
-def _log_h0(mantissa: jax.Array, exponent: jax.Array) -> jax.Array:
+def log_of(mantissa: jax.Array, exponent: jax.Array) -> jax.Array:
     return log(mantissa) + exponent * np.asarray(np.log(2.0), mantissa.dtype)
 
 
-@full_buffer.defjvp
-def _full_buffer_jvp(primals: Any, tangents: Any) -> Any:
-    """Partial derivatives along ln q, ln r, K ride in the phase recursion as u_j = d ln t_j: u_{j-1} = (c_j
-    t_j/t_{j-1})(d ln c_j + u_j)."""
-    q, r, K, m, n = primals
-    mreal, nreal = m.real(q), n.real(q)
-    k = finite_terms(K) + 1
-    b = q * mreal
-    per_r = 1 / r
-    per = per_r * (1 / b)
-
-    def step(j: Any, state: Any) -> Any:
-        t, one, exponent, _, _, u, _ = state
-        a = j * per_r + 0 * b
-        low, fall, rise = hold(ascend_with_derivative(a, b, m))
-        across = hold(cross_with_derivatives(low, a, q, k, mreal))
-        per_X = 1 / across.X
-        c = hold(((across.q + across.low * rise) * per_X - 1, (across.low * fall - across.a) * (a * per_X) - 1,
-             across.k * per_X))
-        before = t
-        term = hold((nreal + 1 - j) * per * across.X * t)
-        weight = hold(term / (one + term))
-        t, one, exponent, shrink = _advance(t, one, exponent, term, n)
-        v = hold(tuple(x + y for x, y in zip(c, u, strict=True)))
-        return t, one, exponent, across.X, before * shrink, tuple(weight * x for x in v), v
-
-    zero = jnp.zeros_like(q * r * k)
-    # a loop even for few phases: written out, they take longer to compile and are no faster
-    t, _, exponent, x1, t1, u, v = n.descend(step, (*_start(q * r * k), (zero,) * 3, (zero,) * 3), q, unrolled=1)
-    out, u, v = hold((FullBuffer(_log_h0(t, exponent), nreal * x1 * (t1 / t)), u, v))
-    # slow = r b (1 - 1/h_0) = n X_1 t_1/t_0, and v = d ln(c_1 t_1) = d ln(X_1 t_1) - d ln(r b)
-    d = (tangents[0] / q, tangents[1] * per_r, tangents[2])
-    log_h0 = sum(x * y for x, y in zip(u, d, strict=True))
-    slow = sum(out.slow * (x - y + own) * z for x, y, own, z in zip(v, u, (1, 1, 0), d, strict=True))
-    return out, FullBuffer(log_h0, slow)
-
-
-def _start(like: jax.Array) -> tuple[jax.Array, ...]:
+def start(like: jax.Array) -> tuple[jax.Array, ...]:
     one, zero = jnp.ones_like(like), jnp.zeros_like(like)
     return one, one, zero, one, zero  # t_j, the unit of the mantissa, the exponent, X_{L,1}, t_1

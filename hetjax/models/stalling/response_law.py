@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hetjax.models.stalling.full_level import full_buffer
 from hetjax.models.stalling.load import log_rho
-from hetjax.models.stalling.recursion import full_buffer
 from hetjax.models.stalling.response_contour import (
     Passage,
     Queue,

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from hetjax.models.stalling.full_level import FullBuffer, full_buffer
 from hetjax.models.stalling.load import log_rho
-from hetjax.models.stalling.recursion import FullBuffer, full_buffer
 from hetjax.numerics.counting import Count
 from hetjax.numerics.decay import decay_and_rest
 from hetjax.numerics.erlang import TruncatedPoisson, truncated_poisson
@@ -83,6 +83,22 @@ class Weights(NamedTuple):
         """The weight of the levels m..m+K, waiting line left out."""
         return self.level * (1 + self.buffer.ratio * self.buffer.sums.plain)
 
+    def number_parts(self) -> tuple[jax.Array, jax.Array]:
+        """The mean number as a base, where most of the probability sits, and what it deviates from it (at n = 0 with
+        M merged into K); so its derivatives keep their digits when K or M are large."""
+        buffer, waiting = self.buffer.sums, self.waiting.sums
+        zero = jnp.zeros_like(self.K)
+        plain, room, over = self.line_sum, self.m + self.K, self.buffer.rising
+        base = jnp.where(over, jnp.where(self.saturated, room + self.n + self.M, room), zero)
+        count = 1 + self.buffer.ratio * buffer.plain
+        levels = jnp.where(over, -buffer.ascending - jnp.where(self.saturated, self.n + self.M, zero) * count,
+                           self.m * count + buffer.ascending)
+        climbing = jnp.where(self.waiting.rising, self.M * plain - waiting.lagging, waiting.ascending)  # sum s rho^s
+        ahead = self.n + jnp.where(over, zero, room)
+        line = jnp.where(self.saturated, -waiting.lagging, climbing + ahead * plain)
+        return base, (self.below * (self.poisson.mean - base) + self.level * levels + self.top * self.full.slow
+                      + self.line * line) / self.total
+
 
 def fold(log_ratio: jax.Array, ratio: jax.Array, terms: jax.Array, rising: jax.Array,
          inverse: jax.Array | None = None, shared: bool = False) -> Geometric:
@@ -96,10 +112,12 @@ def fold(log_ratio: jax.Array, ratio: jax.Array, terms: jax.Array, rising: jax.A
     return Geometric(x, inner, decay, terms, geometric_sums(x, inner, terms, decay, shared), rising)
 
 
-def weigh(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: Count, shared: bool = False) -> Weights:
+def weigh(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: Count, shared: bool = False,
+          full: FullBuffer | None = None) -> Weights:
     """The weights at one point; O(m n), independent of K and M, which may be real or (q < 1, rho < 1) infinite.
 
     ``shared``: many results will be formed from them; they, and what they have in common, are then computed once.
+    ``full``: what :func:`full_buffer` would give, where it is at hand.
     """
     K, M = finite_terms(K), finite_terms(M)
     m_real, n_real = m.real(q), n.real(q)
@@ -109,7 +127,7 @@ def weigh(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: C
     log_load = log_rho(q, r, m_real, n_real)
     waiting = fold(log_load, q * (m_real * r * per_capacity), M, log_load > 0, capacity * per_r * per_b, shared)
     poisson = truncated_poisson(q * m_real, m)
-    full = full_buffer(q, r, K, m, n)
+    full = full_buffer(q, r, K, m, n) if full is None else full
     zero = jnp.zeros_like(q)
     # ln of (level or top, whichever was scaled to p1) over the heaviest state of the waiting line
     lead = full.log_h0 + jnp.where(waiting.rising, waiting.log * M, zero)

@@ -175,7 +175,7 @@ def _metrics_by_law(params: Params) -> Any:
     return metrics_of_law(params, solve(params).value)
 
 
-MODEL = Model(name="threshold_queue", version=2, title="Fast and slow server, slow one started by a threshold",
+MODEL = Model(name="threshold_queue", version=3, title="Fast and slow server, slow one started by a threshold",
               axes=AXES, metrics=METRICS, point=point, second_route=second_route,
               golden=(({"arrival_rate": 1.2, "mu1": 1.0, "mu2": 0.5, "threshold": 1.0},
                        {"mean_number": 4.434782608695652}),

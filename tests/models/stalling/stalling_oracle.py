@@ -76,21 +76,22 @@ class Oracle:
     """All closed-form metrics at one point with DIGITS digits; ``value(name, q=.., ..)`` re-evaluates at moved
     parameters."""
 
-    def __init__(self, q, r, K, M, m, n):
+    def __init__(self, q, r, K, M, m, n, digits=DIGITS):
+        self.digits = digits  # second differences where q = 1 need 160
         self.at = {"q": mpf(q), "r": mpf(r), "K": mpf(K), "M": mpf(M)}
         self.m, self.n = m, n
         self.kept = {}
 
     def value(self, name, **moves):
         key = tuple(sorted(moves.items()))
-        with mpmath.workdps(DIGITS):
+        with mpmath.workdps(self.digits):
             if key not in self.kept:
                 self.kept[key] = self.evaluate(**{k: v + moves.get(k, 0) for k, v in self.at.items()})
             return self.kept[key][name]
 
     def derivative(self, name, *axes):
         """First or second partial derivative by central differences."""
-        with mpmath.workdps(DIGITS):
+        with mpmath.workdps(self.digits):
             h = [STEP * (max(self.at[a], 1) if a in "KM" else self.at[a]) for a in axes]
             if len(axes) == 1:
                 return (self.value(name, **{axes[0]: h[0]}) - self.value(name, **{axes[0]: -h[0]})) / (2 * h[0])
@@ -102,7 +103,7 @@ class Oracle:
 
     def condition(self, name):
         """Sum of |x d name/dx| / |name| over the finite parameters."""
-        with mpmath.workdps(DIGITS):
+        with mpmath.workdps(self.digits):
             base = abs(self.value(name))
             finite = [a for a in "qrKM" if mpmath.isfinite(self.at[a])]
             return float(sum(abs(self.at[a] * self.derivative(name, a)) for a in finite) / base)
