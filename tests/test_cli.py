@@ -168,6 +168,17 @@ def test_one_and_two_cpu_devices_give_the_same_bits(spec, tmp_path):
     assert "blocks, " not in found.stderr
 
 
+def test_linear_algebra_of_a_point_gets_no_threads_of_its_own():
+    """The variable is read when the library is loaded: it must be set before. A user's own setting stays."""
+    code = ("import os, sys; from hetjax.cli.compute import start_jax; start_jax('float64', 2);"
+            " print(os.environ['OPENBLAS_NUM_THREADS'], 'scipy.linalg' in sys.modules)")
+    clean = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    for given, expected in (({}, "1 False"), ({"OPENBLAS_NUM_THREADS": "2"}, "2 False")):
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300,
+                               env=clean | given)
+        assert found.stdout.split() == expected.split(), found.stderr
+
+
 def test_float32_sweeps_leave_64_bit_off(spec, tmp_path):
     spec.write_text(SPEC.replace("[axes]", 'dtype = "float32"\n[axes]'))
     found = process("run", spec, "--out", tmp_path / "grid.zarr", JAX_ENABLE_X64="0")

@@ -157,8 +157,11 @@ def _start_for_store(options: argparse.Namespace) -> None:
 def start_jax(dtype: str, devices: int | None, keep_kernels: bool = True) -> None:
     """64-bit floats and the number of CPU devices must be set before JAX makes its first array.
 
-    ``keep_kernels``: compiled ones are kept for the next run, unless JAX was told where to keep them, or not to.
+    Linear algebra of single points gets no threads of its own: the devices have the cores, and threads that wait for
+    each other over small matrices cost three times what they compute. ``keep_kernels``: compiled ones are kept for the
+    next run, unless JAX was told where to keep them, or not to.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when the library is loaded
     import jax
 
     if os.getcwd() not in sys.path:
