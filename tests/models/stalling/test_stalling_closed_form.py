@@ -16,6 +16,7 @@ from stalling_oracle import Oracle, exact_means
 
 from hetjax.models.stalling import Params, mean_number
 from hetjax.models.stalling.closed_form import point_mean_number
+from hetjax.models.stalling.metrics import point_metrics
 from hetjax.numerics.counting import Count
 
 EPS = np.finfo(np.float64).eps
@@ -256,6 +257,28 @@ def test_second_derivatives(name, outer):
     """Hessians, forward over reverse and reverse over reverse."""
     *point, m, n = SECOND[name]
     check_hessian(hessian(outer)(*numbers(point), jnp.int32(m), jnp.int32(n)), SECOND[name])
+
+
+@functools.lru_cache
+def metric_hessians(names):
+    def values(q, r, K, M, m, n):
+        return point_metrics(q, r, K, M, jnp.ones_like(q), Count(m, 4), Count(n, 4), names)
+
+    return jax.jit(jax.hessian(values, (0, 1, 2, 3)))
+
+
+@pytest.mark.parametrize("name", ["ordinary", "no buffer, no line", "overload", "rho = 1"])
+def test_second_derivatives_of_other_metrics(name):
+    """They differentiate the weights, and in them the recursion by its own rule."""
+    *point, m, n = SECOND[name]
+    oracle = Oracle(*SECOND[name], digits=160)
+    names = ("mean_slow", "p_full", "p_loss", "throughput")
+    found = metric_hessians(names)(*numbers(point), jnp.int32(m), jnp.int32(n))
+    for metric, i, k in itertools.product(names, range(4), range(4)):
+        exact = float(oracle.derivative(metric, AXES[i], AXES[k]))
+        scale = math.prod(max(point[a], 1) if a > 1 else point[a] for a in (i, k))
+        size = max(abs(exact), 1e-3 * float(oracle.value(metric)) / scale)
+        assert abs(float(found[metric][i][k]) - exact) <= 1e-9 * size, (metric, AXES[i], AXES[k])
 
 
 @settings(max_examples=25)
