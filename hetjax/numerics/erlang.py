@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hetjax.numerics.counting import Count
+from hetjax.numerics.hold import hold
 from hetjax.numerics.logarithm import log
 
 
@@ -59,7 +60,7 @@ def truncated_poisson(load: jax.Array, count: Count) -> TruncatedPoisson:
 @truncated_poisson.defjvp
 def _truncated_poisson_jvp(primals: Any, tangents: Any) -> Any:
     load, count = primals
-    out = jax.lax.optimization_barrier(truncated_poisson(load, count))
+    out = hold(truncated_poisson(load, count))
     m = count.real(load)
     d = tangents[0] / load
     mean = (out.mean - (m - 1 - out.mean) * (load - out.mean)) * d

@@ -29,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hetjax.numerics.decay import decay_parts
+from hetjax.numerics.hold import hold
 from hetjax.numerics.logarithm import log
 from hetjax.numerics.polynomial import polynomial
 
@@ -93,7 +94,7 @@ def first_moments(x: jax.Array, length: jax.Array, decay: jax.Array) -> tuple[ja
 
 @first_moments.defjvp
 def _first_moments_jvp(primals: Any, tangents: Any) -> Any:
-    found = jax.lax.optimization_barrier(first_moments(*primals))
+    found = hold(first_moments(*primals))
     return found, _moments_tangent(primals, found, tangents)
 
 
@@ -193,7 +194,7 @@ def _parts(shared: bool, x: jax.Array, length: jax.Array, decay: jax.Array, rati
 
 @_parts.defjvp
 def _parts_jvp(_shared: bool, primals: Any, tangents: Any) -> Any:
-    found = jax.lax.optimization_barrier(_parts(True, *primals))
+    found = hold(_parts(True, *primals))
     x, _, _, ratio = primals
     near = x > -1
     steep, gap = jnp.where(near, 1, x), jnp.where(near, 1, ratio - 1)

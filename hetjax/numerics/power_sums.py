@@ -17,9 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hetjax.numerics.geometric import BERNOULLI, Parts
+from hetjax.numerics.hold import hold
 from hetjax.numerics.polynomial import polynomial
-
-hold = jax.lax.optimization_barrier  # keeps the compiler from computing shared work once for each of its uses
 
 
 class PowerSums(NamedTuple):

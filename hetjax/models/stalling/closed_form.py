@@ -48,7 +48,7 @@ def _differentiable(prepare: Callable[[Callable[..., Any]], Callable[..., Any]])
     """(q, r, K, M, m, n) -> N of one point (at n = 0 with M merged into K), with the derivatives of number_slopes.py.
 
     ``prepare`` is applied to what computes N, what computes its first and what computes its second derivatives; third
-    ones are those of the latter.
+    ones are those of the latter, without it.
     """
     number = jax.custom_jvp(prepare(lambda q, r, K, M, m, n: number_from(weigh(q, r, K, M, m, n))))
     first = jax.custom_jvp(prepare(lambda q, r, K, M, m, n: number_slopes(q, r, K, M, m, n, 1)[:2]))

@@ -26,10 +26,9 @@ import numpy as np
 
 from hetjax.models.stalling.roots import half_log_ratio, small_roots
 from hetjax.numerics.decay import decay_and_rest
+from hetjax.numerics.hold import hold
 from hetjax.numerics.logarithm import atanh_rest
 from hetjax.numerics.polynomial import polynomial
-
-hold = jax.lax.optimization_barrier  # keeps the compiler from computing shared work once for each of its uses
 
 
 class Level(NamedTuple):

@@ -29,8 +29,8 @@ from hetjax.models.stalling.crossing_slopes import Level, cross_slopes
 from hetjax.models.stalling.recursion import advance, log_of, phases, start, unit
 from hetjax.numerics.counting import Count
 from hetjax.numerics.geometric import finite_terms
+from hetjax.numerics.hold import hold
 
-hold = jax.lax.optimization_barrier  # keeps the compiler from computing shared work once for each of its uses
 PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))  # of the coordinates ln q, ln r, K
 
 

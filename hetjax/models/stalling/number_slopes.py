@@ -19,18 +19,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from hetjax.models.stalling.full_level import PAIRS as FULL_PAIRS
 from hetjax.models.stalling.full_level import full_buffer_slopes
 from hetjax.models.stalling.weights import Geometric, Weights, weigh
 from hetjax.numerics.counting import Count
 from hetjax.numerics.erlang import idle_moments
 from hetjax.numerics.geometric import finite_terms
+from hetjax.numerics.hold import hold
 from hetjax.numerics.power_sums import PowerSums, power_sums
-
-hold = jax.lax.optimization_barrier  # keeps the compiler from computing shared work once for each of its uses
 
 AXES = ("q", "r", "K", "M")
 PAIRS = tuple(itertools.combinations_with_replacement(AXES, 2))
-_FULL = ("q", "r", "K", "qq", "qr", "qK", "rr", "rK", "KK")  # the derivatives of the full buffer, in their order
+_FULL = (*"qrK", *("qrK"[i] + "qrK"[k] for i, k in FULL_PAIRS))  # the derivatives of the full buffer
 Terms = dict[str, jax.Array]  # derivatives by coordinate ("q" is ln q, "r" ln r) or by two; what is missing is 0
 
 
@@ -64,7 +64,7 @@ def number_slopes(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Cou
     """
     K, M = finite_terms(K), finite_terms(M)
     full, slopes = full_buffer_slopes(q, r, K, m, n, order)
-    log_h0, slow = (dict(zip(_FULL, (*x.first, *x.second), strict=False)) for x in slopes)
+    log_h0, slow = (dict(zip(_FULL[:3 + len(x.second)], (*x.first, *x.second), strict=True)) for x in slopes)
     w = weigh(q, r, K, M, m, n, shared=True, full=full)
     base, beyond = w.number_parts()
     zero = jnp.zeros_like(q)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hetjax.numerics.hold import hold
 from hetjax.numerics.logarithm import atanh_over, split_exponent
 
 
@@ -23,7 +24,7 @@ def small_roots(B: jax.Array, ab: jax.Array) -> tuple[jax.Array, jax.Array, jax.
 
 @small_roots.defjvp
 def _small_roots_jvp(primals: Any, tangents: Any) -> Any:
-    plus, minus, D = jax.lax.optimization_barrier(small_roots(*primals))
+    plus, minus, D = hold(small_roots(*primals))
     dB, dab = tangents
     per = 1 / D
     return (plus, minus, D), ((dab - plus * dB) * per, (dab + minus * dB) * per, (primals[0] * dB + 2 * dab) * per)

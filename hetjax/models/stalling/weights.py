@@ -22,6 +22,7 @@ from hetjax.numerics.counting import Count
 from hetjax.numerics.decay import decay_and_rest
 from hetjax.numerics.erlang import TruncatedPoisson, truncated_poisson
 from hetjax.numerics.geometric import GeometricSums, finite_terms, geometric_sums
+from hetjax.numerics.hold import hold
 from hetjax.numerics.logarithm import log
 
 
@@ -71,7 +72,7 @@ class Weights(NamedTuple):
     def hold(self) -> "Weights":
         """The same, so marked that a compiler computes them once, however many results are formed from them."""
         numbers = {name: x for name, x in self._asdict().items() if name not in ("m", "n")}
-        return self._replace(**jax.lax.optimization_barrier(numbers))
+        return self._replace(**hold(numbers))
 
     @property
     def line_sum(self) -> jax.Array:

@@ -314,10 +314,21 @@ def test_second_derivatives_in_float32():
         assert np.quantile(error, .95) < 2e-5, (AXES[i], AXES[k])
 
 
+def test_third_derivatives_in_one_parameter():
+    """Reverse mode three times and outermost, where the tangents of the other parameters are known zeros."""
+    def along_q(q):
+        return mean_number(Params(q, 12.0, 4.5, 7.0, 1, 1))
+
+    step = 1e-5
+    up, down = (float(jax.jit(jax.grad(jax.grad(along_q)))(.8 + s * step)) for s in (1, -1))
+    for third in (jax.grad(jax.grad(jax.grad(along_q))), jax.grad(jax.jacfwd(jax.grad(along_q)))):
+        assert abs(float(jax.jit(third)(.8)) - (up - down) / (2 * step)) < 1e-6 * abs(up - down) / (2 * step)
+
+
 def test_third_derivatives():
     """Of the second ones, which are differentiated as they stand: against differences of them."""
     def second(q, r, K, M):
-        return jax.hessian(lambda *x: mean_number(Params(*x, 3, 2)), (0, 1, 2, 3))(q, r, K, M)
+        return jax.hessian(lambda *x: mean_number(Params(*x, 2, 1)), (0, 1, 2, 3))(q, r, K, M)
 
     point = jnp.asarray([.8, 12.0, 4.5, 7.0])
     third = jax.jit(jax.jacfwd(second, (0, 1, 2, 3)))(*point)
