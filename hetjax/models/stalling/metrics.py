@@ -98,7 +98,9 @@ def point_metrics(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, mu1: j
                   names: Iterable[str]) -> dict[str, jax.Array]:
     """The metrics ``names`` at one point, unchecked; nothing else is computed that costs more than O(m n)."""
     names = tuple(names)
-    w = weigh(q, r, K, M, m, n, shared=len(names) > 2)
+    shared = len(names) > 2
+    w = weigh(q, r, K, M, m, n, shared)
+    w = w.hold() if shared else w
     found: dict[str, jax.Array] = {}
     if any(name in FROM_STATE_LAW for name in names):
         found |= empty_stuck_slow(q, r, K, M, m, n)._asdict()

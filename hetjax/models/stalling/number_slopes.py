@@ -65,7 +65,7 @@ def number_slopes(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Cou
     K, M = finite_terms(K), finite_terms(M)
     full, slopes = full_buffer_slopes(q, r, K, m, n, order)
     log_h0, slow = (dict(zip(_FULL[:3 + len(x.second)], (*x.first, *x.second), strict=True)) for x in slopes)
-    w = weigh(q, r, K, M, m, n, shared=True, full=full)
+    w = weigh(q, r, K, M, m, n, shared=True, full=full).hold(tangents_too=False)
     base, beyond = w.number_parts()
     zero = jnp.zeros_like(q)
     over, rising, saturated = (jnp.where(flag, 1, zero) for flag in (w.buffer.rising, w.waiting.rising, w.saturated))

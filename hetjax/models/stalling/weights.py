@@ -69,10 +69,13 @@ class Weights(NamedTuple):
     K: jax.Array
     M: jax.Array
 
-    def hold(self) -> "Weights":
-        """The same, so marked that a compiler computes them once, however many results are formed from them."""
+    def hold(self, tangents_too: bool = True) -> "Weights":
+        """The same, so marked that a compiler computes them once, however many results are formed from them.
+
+        ``tangents_too``: also their tangents, which then cannot be transposed where some are known zeros.
+        """
         numbers = {name: x for name, x in self._asdict().items() if name not in ("m", "n")}
-        return self._replace(**hold(numbers))
+        return self._replace(**(jax.lax.optimization_barrier if tangents_too else hold)(numbers))
 
     @property
     def line_sum(self) -> jax.Array:
@@ -117,7 +120,8 @@ def weigh(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: C
           full: FullBuffer | None = None) -> Weights:
     """The weights at one point; O(m n), independent of K and M, which may be real or (q < 1, rho < 1) infinite.
 
-    ``shared``: many results will be formed from them; they, and what they have in common, are then computed once.
+    ``shared``: many results will be formed from them; what they have in common is then computed once, and they should
+    be held (:meth:`Weights.hold`).
     ``full``: what :func:`full_buffer` would give, where it is at hand.
     """
     K, M = finite_terms(K), finite_terms(M)
@@ -142,6 +146,5 @@ def weigh(q: jax.Array, r: jax.Array, K: jax.Array, M: jax.Array, m: Count, n: C
     line_mass = line * jnp.where(waiting.rising, waiting.sums.plain, waiting.ratio * waiting.sums.plain)
     top = level * jnp.where(buffer.rising, jnp.ones_like(q), buffer.decay)
     total = below + level * (1 + buffer.ratio * buffer.sums.plain) + line_mass
-    weights = Weights(below, level, top, line, line_mass, total, lead, saturated, poisson, full, buffer, waiting,
-                      m_real, n_real, K, M)
-    return weights.hold() if shared else weights
+    return Weights(below, level, top, line, line_mass, total, lead, saturated, poisson, full, buffer, waiting,
+                   m_real, n_real, K, M)
