@@ -1,4 +1,4 @@
-"""Points last under ``vmap``: the axis that ``vmap`` makes goes to the end, in blocks that fit the cache; fences."""
+"""Points last under ``vmap``: the axis that ``vmap`` makes goes to the end, in blocks that fit the cache."""
 
 import functools
 from collections.abc import Callable
@@ -91,14 +91,3 @@ def points_last(function: Callable[..., Any], block: Callable[..., int],
                 jax.tree.map(lambda _: True, results))
 
     return functools.wraps(function)(lambda *arrays: single(*arrays))
-
-
-@jax.custom_jvp
-def fence(arrays: Any) -> Any:
-    """The same arrays, each computed once: XLA on CPU would otherwise repeat shared work in every use."""
-    return lax.optimization_barrier(arrays)
-
-
-@fence.defjvp
-def _(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
-    return fence(primals[0]), tangents[0]

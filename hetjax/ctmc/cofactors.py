@@ -24,9 +24,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hetjax.ctmc.batching import fence
 from hetjax.ctmc.blocks import binary_exponent, power_of_two, scale_down
 from hetjax.ctmc.elimination import inverse_pivot, total
+from hetjax.numerics.hold import hold
 
 PHASES = 3  # at most
 
@@ -122,16 +122,16 @@ def transfer(rates: Rows, down: Rows, up: Rows) -> tuple[Rows, Rows, list[jax.Ar
     """T = U N, U adj M, the exit rates, and 1/det (0 where it is not a positive finite number)."""
     exits = [total([x for x in row if x is not None]) for row in down]
     if len(exits) == 1:  # nothing is shared but the quotient
-        inverse = fence(inverse_pivot(exits[0]))
+        inverse = hold(inverse_pivot(exits[0]))
         return [[up[0][0] * inverse]], up, exits, inverse
-    exits = fence(exits)
+    exits = hold(exits)
     adj = adjugate(rates, exits)
     if len(exits) > 2:
-        adj = fence(adj)
+        adj = hold(adj)
     determinant = total([a * e for a, e in zip(adj[0], exits, strict=True)])
-    inverse = fence(inverse_pivot(determinant))
+    inverse = hold(inverse_pivot(determinant))
     steps = product(up, adj)
-    return fence([[x * inverse for x in row] for row in steps]), steps, exits, inverse
+    return hold([[x * inverse for x in row] for row in steps]), steps, exits, inverse
 
 
 def expectation(top: tuple[jax.Array, jax.Array], steps: Any, read: Read) -> tuple[jax.Array, jax.Array]:
@@ -161,10 +161,10 @@ def expectation(top: tuple[jax.Array, jax.Array], steps: Any, read: Read) -> tup
             smallest_inverse = jnp.minimum(smallest_inverse, inverse)
             rates, collected = product(T, D, A, diagonal=False), product(T, collected, columns(rewards, unit))
             if S > 1:
-                rates, collected = fence((rates, collected))
+                rates, collected = hold((rates, collected))
             faint = jnp.minimum(faint, _extremes([row[0] for row in collected])[1])
         shift = jnp.maximum(binary_exponent(_extremes([row[0] for row in collected])[0]), 0)
-        factor, shift = fence((power_of_two(-shift, dtype), shift))
+        factor, shift = hold((power_of_two(-shift, dtype), shift))
         collected = [[x * factor for x in row] for row in collected]
         faint = jnp.minimum(faint, _extremes([row[0] for row in collected])[1])
         return _Carry(rates, collected, carry.exponent + shift, negative, multiplied, smallest_inverse, faint), None
@@ -220,11 +220,11 @@ def law(local: jax.Array, steps: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.
     multiplied = least([x for row in rates for x in row], multiplied)
 
     def scaled(law: jax.Array, shift: jax.Array) -> jax.Array:
-        return fence(scale_down(law, shift))
+        return hold(scale_down(law, shift))
 
     def climb(carry: Any, T: jax.Array) -> tuple[Any, Any]:
         below, exponent, faint = carry
-        here = fence([total([below[i] * T[i, j] for i in range(S)]) for j in range(S)])
+        here = hold([total([below[i] * T[i, j] for i in range(S)]) for j in range(S)])
         shift = binary_exponent(_extremes(here)[0])
         here = scaled(jnp.stack(here), shift)
         return (here, exponent + shift, least(list(here), faint)), (here, exponent + shift)

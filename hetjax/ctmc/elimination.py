@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hetjax.ctmc.batching import fence
+from hetjax.numerics.hold import hold
 
 PIVOTS = 4  # states eliminated between two updates of the rest of the matrix
 UNROLLED = 32  # states; beyond, compiling what is written out takes longer (4 s at 32, 47 s at 36)
@@ -76,7 +76,7 @@ def reduce(operation: Any, x: jax.Array, axis: int = 0) -> jax.Array:
 
 def _guard(states: int) -> Callable[[Any], Any]:
     """What keeps XLA from computing shared terms repeatedly; one or two states have none."""
-    return fence if states > 2 else lambda arrays: arrays
+    return hold if states > 2 else lambda arrays: arrays
 
 
 def _bands(n: int) -> list[range]:

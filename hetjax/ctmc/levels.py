@@ -25,7 +25,7 @@ import numpy as np
 from jax import lax
 
 from hetjax.ctmc import cofactors, elimination, panels
-from hetjax.ctmc.batching import fence, mended, points_last
+from hetjax.ctmc.batching import mended, points_last
 from hetjax.ctmc.blocks import (
     LARGE,
     binary_exponent,
@@ -45,6 +45,7 @@ from hetjax.ctmc.blocks import (
 )
 from hetjax.ctmc.elimination import reduce
 from hetjax.ctmc.generator import Levels, check_shapes
+from hetjax.numerics.hold import hold
 from hetjax.result import Solution, Status
 
 
@@ -175,17 +176,17 @@ def expectation_steps(top: tuple[jax.Array, jax.Array], steps: Any, read: Callab
     def step(carry: Any, blocks: Any) -> tuple[Any, None]:
         rates, collected, exponent, zeros, legal, faint = carry
         down, local, up, reward = read(blocks)
-        up = fence(up)  # read once for every column of the result
+        up = hold(up)  # read once for every column of the result
         right = jnp.concatenate([full_block(down, rates), collected], axis=1)
-        rates, exits, right = fence((rates, exit_rates(down, rates), right))
+        rates, exits, right = hold((rates, exit_rates(down, rates), right))
         x, zero = solve(rates, exits, right)
         zero = zero if S <= LARGE else jnp.sum(zero, dtype=jnp.int32)
         legal = legal & legal_rates(local, down, up)
-        above = fence(block_times(up, x))
-        raw = fence(reward * power_of_two(-exponent, x.dtype)[None, None] + above[:, S:])
+        above = hold(block_times(up, x))
+        raw = hold(reward * power_of_two(-exponent, x.dtype)[None, None] + above[:, S:])
         shift = binary_exponent(reduce(jnp.maximum, raw[:, 0]))
         shift = jnp.maximum(shift, 0)
-        scaled = fence(raw * power_of_two(-shift, x.dtype)[None, None])
+        scaled = hold(raw * power_of_two(-shift, x.dtype)[None, None])
         faint = jnp.minimum(faint, faintest(scaled[:, 0], reward[:, 0]))
         return (local + above[:, :S], scaled, exponent + shift, zeros + zero, legal, faint), None
 
@@ -228,14 +229,14 @@ def _law_points(levels: Levels) -> tuple[jax.Array, jax.Array, jax.Array, jax.Ar
         rates, legal = carry
         down, local, up = blocks
         exits, right = exit_rates(down, rates), full_block(down, rates)
-        rates, exits, right = fence((rates, exits, right))
+        rates, exits, right = hold((rates, exits, right))
         if S > LARGE:
             x, trapped = panels.solve(rates, exits, jnp.concatenate([right, jnp.eye(S, dtype=rates.dtype)], axis=1))
             x, factors = x[:, :S], jnp.concatenate([x[:, S:], trapped[:, None].astype(x.dtype)], axis=1)
         else:
             x, factors = elimination.solve_and_factor(rates, exits, right)
         legal = legal & legal_rates(local, down, up)
-        return (local + fence(block_times(up, x)), legal), factors
+        return (local + hold(block_times(up, x)), legal), factors
 
     start = (levels.local[-1], legal_rates(levels.local[-1]))
     (rates, legal), factors = lax.scan(eliminate, start, step_blocks(levels), reverse=True)
@@ -271,7 +272,7 @@ def _law_points(levels: Levels) -> tuple[jax.Array, jax.Array, jax.Array, jax.Ar
 
 def _normalised(law: jax.Array, exponent: jax.Array) -> tuple[jax.Array, jax.Array]:
     exponent = exponent - jnp.max(exponent, axis=0, keepdims=True)
-    mass = fence(reduce(jnp.add, law, 1) * power_of_two(exponent, law.dtype))
+    mass = hold(reduce(jnp.add, law, 1) * power_of_two(exponent, law.dtype))
     return law / jnp.sum(mass, axis=0)[None, None], exponent
 
 
@@ -321,12 +322,12 @@ def _imbalance(law: jax.Array, local: jax.Array, inflow: jax.Array, leaving: jax
     local = jnp.where(diagonal, jnp.zeros_like(local), local)
     inflow = inflow + law_times(law, local)
     outflow = law * (leaving + reduce(jnp.add, local, 1))
-    inflow, outflow = fence((inflow, outflow))
+    inflow, outflow = hold((inflow, outflow))
     larger = jnp.maximum(inflow, outflow)
-    largest = fence(reduce(jnp.maximum, larger))
+    largest = hold(reduce(jnp.maximum, larger))
     seen = larger > largest[None] * 2.0 ** (-(jnp.finfo(law.dtype).maxexp // 3) / 2)
     difference = jnp.where(seen, jnp.abs(inflow - outflow), jnp.zeros_like(larger))
-    return reduce(jnp.maximum, fence(difference / jnp.where(seen, larger, jnp.ones_like(larger))))
+    return reduce(jnp.maximum, hold(difference / jnp.where(seen, larger, jnp.ones_like(larger))))
 
 
 _expectation_batched = points_last(_expectation_fast, block_size, from_law)

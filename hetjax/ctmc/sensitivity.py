@@ -26,7 +26,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from hetjax.ctmc import elimination
-from hetjax.ctmc.batching import fence, points_last
+from hetjax.ctmc.batching import points_last
 from hetjax.ctmc.blocks import (
     LARGE,
     binary_exponent,
@@ -47,6 +47,7 @@ from hetjax.ctmc.blocks import (
 from hetjax.ctmc.elimination import reduce, total
 from hetjax.ctmc.generator import Levels
 from hetjax.ctmc.levels import expectation_points, status_of
+from hetjax.numerics.hold import hold
 from hetjax.result import Solution, Status
 
 Method = Literal["elimination", "adjoint"]
@@ -187,8 +188,8 @@ def _tangent_points(levels: Levels, rewards: jax.Array, tangents: tuple[jax.Arra
         rates, collected, rates_t, collected_t, exponent, zeros, legal = carry
         (down, local, up, column), (down_t, local_t, up_t, column_t) = blocks
         right = jnp.concatenate([full_block(down, rates), collected], axis=1)
-        rates, exits, right, rates_t = fence((rates, exit_rates(down, rates), right, rates_t))
-        x, factors = fence(elimination.solve_and_factor(rates, exits, right))
+        rates, exits, right, rates_t = hold((rates, exit_rates(down, rates), right, rates_t))
+        x, factors = hold(elimination.solve_and_factor(rates, exits, right))
         diagonal = jnp.stack([factors[i, i] for i in range(S)])
         zeros = zeros + reduce(jnp.add, (diagonal == 0).astype(jnp.int32))
         legal = legal & legal_rates(local, down, up)
@@ -199,10 +200,10 @@ def _tangent_points(levels: Levels, rewards: jax.Array, tangents: tuple[jax.Arra
         for i in range(S):
             rows = [rates_t[:, i, j][:, None] * (x[j] - x[i])[None] for j in range(S) if j != i]
             sides.append(total([right_t[i] - leave_t[i][:, None] * x[i][None], *rows]))
-        side = fence(jnp.stack(sides))  # (S, p, m, ...)
+        side = hold(jnp.stack(sides))  # (S, p, m, ...)
         x_t = elimination.apply_right(factors, side.reshape(S, p * x.shape[1], *points)).reshape(side.shape)
-        x_t = fence(x_t)
-        above = fence(block_times(up, x))
+        x_t = hold(x_t)
+        above = hold(block_times(up, x))
         above_t = jnp.stack([block_times(up_t[a], x) + block_times(up, x_t[:, a]) for a in range(p)])
         raw = column * power_of_two(-exponent, x.dtype)[None, None] + above[:, S:]
         raw_t = column_t * power_of_two(-exponent, x.dtype)[None, None, None] + above_t[:, :, S:]
@@ -238,12 +239,12 @@ def _adjoint_points(levels: Levels, rewards: jax.Array) -> tuple[Any, ...]:
         rates, collected, exponent, zeros, legal = carry
         down, local, up, column = blocks
         right = jnp.concatenate([full_block(down, rates), collected], axis=1)
-        rates, exits, right = fence((rates, exit_rates(down, rates), right))
-        x, factors = fence(elimination.solve_and_factor(rates, exits, right))
+        rates, exits, right = hold((rates, exit_rates(down, rates), right))
+        x, factors = hold(elimination.solve_and_factor(rates, exits, right))
         zeros = zeros + total([(factors[i, i] == 0).astype(jnp.int32) for i in range(S)])
         legal = legal & legal_rates(local, down, up)
-        above = fence(block_times(up, x))
-        raw = fence(column * power_of_two(-exponent, x.dtype)[None, None] + above[:, S:])
+        above = hold(block_times(up, x))
+        raw = hold(column * power_of_two(-exponent, x.dtype)[None, None] + above[:, S:])
         shift = jnp.maximum(binary_exponent(reduce(jnp.maximum, raw[:, 0])), 0)
         carry = (local + above[:, :S], raw * power_of_two(-shift, x.dtype)[None, None], exponent + shift, zeros, legal)
         return carry, (x, factors, exponent)
@@ -276,14 +277,14 @@ def _adjoint_points(levels: Levels, rewards: jax.Array) -> tuple[Any, ...]:
         up, local, down, x, factors, exponent = blocks
         gap = below_exponent - exponent
         big = 1 / power_of_two(-gap, x.dtype)
-        old, side = fence((relative * big[None, None], centred(x[:, S:])))
-        ahead = fence(side + block_times(x[:, :S], old))
-        scale = fence(power_of_two(jnp.minimum(power + exponent, 0), x.dtype))
+        old, side = hold((relative * big[None, None], centred(x[:, S:])))
+        ahead = hold(side + block_times(x[:, :S], old))
+        scale = hold(power_of_two(jnp.minimum(power + exponent, 0), x.dtype))
         up_d = outer(law, up, ahead, old, scale)
         left = law_times(law, up)
         here, _, _ = elimination.apply_left(factors, left)
         shift = binary_exponent(reduce(jnp.maximum, here))
-        here, power = fence((scale_down(here, shift), power + shift))
+        here, power = hold((scale_down(here, shift), power + shift))
         scale = power_of_two(jnp.minimum(power + exponent, 0), x.dtype)
         down_d = outer(here, down, old, ahead, scale)
         local_d = outer(here, local, ahead, ahead, scale)

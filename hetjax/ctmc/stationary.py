@@ -5,8 +5,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from hetjax.ctmc import elimination, panels
-from hetjax.ctmc.batching import fence, points_last
+from hetjax.ctmc.batching import points_last
 from hetjax.ctmc.elimination import UNROLLED, reduce
+from hetjax.numerics.hold import hold
 from hetjax.result import Solution, Status
 
 
@@ -66,10 +67,10 @@ def _finish(Q: jax.Array, measure: jax.Array, zeros: jax.Array) -> Solution:
     """Normalises the measure and judges it; the classes are looked at only where a pivot was 0."""
     n = Q.shape[0]
     diagonal = jnp.eye(n, dtype=bool).reshape(n, n, *[1] * (Q.ndim - 2))
-    measure = fence(measure)
-    law = fence(measure / reduce(jnp.add, measure)[None])
+    measure = hold(measure)
+    law = hold(measure / reduce(jnp.add, measure)[None])
     rates = jnp.where(diagonal, jnp.zeros_like(Q), Q)
-    inflow, outflow = fence((reduce(jnp.add, law[:, None] * rates), law * reduce(jnp.add, rates, 1)))
+    inflow, outflow = hold((reduce(jnp.add, law[:, None] * rates), law * reduce(jnp.add, rates, 1)))
     largest = reduce(jnp.maximum, outflow)
     difference = reduce(jnp.maximum, jnp.abs(inflow - outflow))
     residual = difference / jnp.where(largest == 0, jnp.ones_like(largest), largest)

@@ -17,9 +17,8 @@ import jax.numpy as jnp
 from hetjax.models.stalling.crossing_slopes import Level, cross_slopes
 from hetjax.models.stalling.roots import half_log_ratio, small_roots
 from hetjax.numerics.decay import decay_and_rest
+from hetjax.numerics.hold import hold
 from hetjax.numerics.logarithm import atanh_over, log1p
-
-hold = jax.lax.optimization_barrier  # keeps the compiler from computing shared work once for each of its uses
 
 _SERIES = 8  # terms of the hyperbolic functions on |k theta| < 1/2
 

@@ -115,8 +115,11 @@ def _growth(a: jax.Array, b: jax.Array, B: jax.Array, k: jax.Array, m: Any, seco
     inverse = hold(1 / W)
     few = pick(k, jnp.ones_like(k))
     z = pick(B * B + 4 * a * b, jnp.zeros_like(W)) * (inverse * inverse)
-    R2 = hold(_atanh_second(z)) if second else z
-    R = hold(1 / 3 + z * R2 if second else atanh_rest(z))
+    if second:
+        R2 = hold(_atanh_second(z))
+        R = hold(1 / 3 + z * R2)
+    else:
+        R = hold(atanh_rest(z))
     A = 1 + z * R
     span = few * A
     u = span * span * z

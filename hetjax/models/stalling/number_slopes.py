@@ -113,7 +113,8 @@ def _groups(w: Weights, regime: Regime, load: jax.Array, m: Count, beyond: jax.A
         lead, (idle, variance, third) = hold((lead, idle_moments(load, m)))
     else:
         idle = w.m - 1 - w.poisson.mean
-        variance, third = w.poisson.mean - idle * (load - w.poisson.mean), one
+        variance = w.poisson.mean - idle * (load - w.poisson.mean)
+        third = variance  # not asked for
     tail = {"q": 1 + idle, "qq": -variance}
     common = _times(saturated, lead)
     level = _add(common, tail)

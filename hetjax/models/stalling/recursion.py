@@ -22,9 +22,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hetjax.models.stalling.crossing import cross, cross_buffer, hold
+from hetjax.models.stalling.crossing import cross, cross_buffer
 from hetjax.numerics.counting import Count
 from hetjax.numerics.geometric import finite_terms
+from hetjax.numerics.hold import hold
 from hetjax.numerics.logarithm import log, log1p
 
 
